@@ -154,6 +154,31 @@ PlannedChoice Planner::plan(Choice const& choice) {
   return out;
 }
 
+/// Without times and bytes on the wire.
+PlannedChoice Planner::memory_of(Choice const& choice) {
+  PlannedChoice out;
+  out.choice = choice;
+  try {
+    auto const config = resolved(choice);
+    auto& model = model_for(config);
+    out.memory = train::plan_memory(model, run_of(config, choice));
+    add_memory(out, model);
+  } catch (ConfigError const& e) {
+    out = {};
+    out.choice = choice;
+    out.refused = e.what();
+  }
+  return out;
+}
+
+/// All of a choice that fits, else its memory: most choices of a large model do not fit.
+PlannedChoice Planner::if_it_fits(Choice const& choice) {
+  auto const& limits = request_.limits;
+  if (limits.device + limits.host + limits.nvme == 0) return evaluate(choice);
+  auto memory = memory_of(choice);
+  return memory.fits ? evaluate(choice) : memory;
+}
+
 train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
                                   Choice const& choice) const {
   train::PlannedRun run;
@@ -233,7 +258,7 @@ std::vector<PlannedChoice> Planner::compare() {
     bool const is_group = choice.shard_group > 0;
     auto const known = may_fit.find(choice.shard_group);
     if (is_group && known != may_fit.end() && !known->second) continue;
-    auto const planned = evaluate(choice);
+    auto const planned = if_it_fits(choice);
     auto same = planned.choice;
     if (is_group) may_fit.try_emplace(same.shard_group, planned.refused.empty() && planned.fits);
     if (is_group && !may_fit.at(same.shard_group)) continue;
@@ -250,6 +275,7 @@ std::vector<PlannedChoice> Planner::compare() {
     else if (!planned.fits && !rival->fits && planned.device_bytes < rival->device_bytes)
       *rival = planned;
   }
+  for (auto& row : out) row = evaluate(row.choice);
   std::stable_sort(out.begin(), out.end(), [](auto const& a, auto const& b) {
     return is_faster_by_the_guides(a.choice, b.choice);
   });

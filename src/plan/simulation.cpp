@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "tessera/core/error.hpp"
@@ -27,7 +28,6 @@ double normal_quantile(double probability) {
 Simulation::Simulation(Work work, std::vector<RankClass> const& classes)
     : work_(std::move(work)),
       classes_(classes),
-      followers_(work_.steps.work.size()),
       missing_(work_.steps.work.size() * classes.size()),
       arrived_(work_.steps.work.size()),
       computing_(classes.size()) {
@@ -37,9 +37,7 @@ Simulation::Simulation(Work work, std::vector<RankClass> const& classes)
   compute_queue_ =
       static_cast<int>(std::find(queues.begin(), queues.end(), "compute") - queues.begin());
   for (auto const& c : classes_) slowest_network_ = std::max(slowest_network_, c.network);
-  for (std::size_t i = 0; i < pieces.size(); ++i)
-    for (int const before : pieces[i].after)
-      followers_[static_cast<std::size_t>(before)].push_back(static_cast<int>(i));
+  find_followers();
   for (std::size_t c = 0; c < classes_.size(); ++c)
     for (std::size_t i = 0; i < pieces.size(); ++i)
       missing_[c * pieces.size() + i] = static_cast<std::uint16_t>(pieces[i].after.size());
@@ -66,6 +64,20 @@ Simulation::Simulation(Work work, std::vector<RankClass> const& classes)
     ++events_;
     finish(event.rank_class, event.work, event.time);
   }
+}
+
+void Simulation::find_followers() {
+  auto const& pieces = work_.steps.work;
+  first_follower_.resize(pieces.size() + 1);
+  for (auto const& piece : pieces)
+    for (int const before : piece.after) ++first_follower_[static_cast<std::size_t>(before) + 1];
+  std::partial_sum(first_follower_.begin(), first_follower_.end(), first_follower_.begin());
+  followers_.resize(static_cast<std::size_t>(first_follower_.back()));
+  auto next = first_follower_;
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    for (int const before : pieces[i].after)
+      followers_[static_cast<std::size_t>(next[static_cast<std::size_t>(before)]++)] =
+          static_cast<int>(i);
 }
 
 bool Simulation::is_compute(int work) const {
@@ -123,8 +135,10 @@ void Simulation::finish(int rank_class, int work, double time) {
     end = std::max(end, time);
   }
   auto const row = static_cast<std::size_t>(rank_class) * work_.steps.work.size();
-  for (int const next : followers_[i])
+  for (auto f = first_follower_[i]; f < first_follower_[i + 1]; ++f) {
+    int const next = followers_[static_cast<std::size_t>(f)];
     if (--missing_[row + static_cast<std::size_t>(next)] == 0) start(rank_class, next, time);
+  }
 }
 
 /// @pre the network is free and a collective waits

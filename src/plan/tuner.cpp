@@ -104,8 +104,8 @@ bool Tuner::may_continue() {
 }
 
 Trial Tuner::try_choice(Choice const& choice) {
-  double const useful =
-      result_.best ? give_up * result_.best->seconds : std::numeric_limits<double>::max();
+  double const useful = result_.best && !limits_.exhaustive ? give_up * result_.best->seconds
+                                                            : std::numeric_limits<double>::max();
   auto trial = means_.measure(choice, useful);
   result_.trials.push_back(trial);
   if (trial.ran() && (!result_.best || is_faster(trial, *result_.best))) result_.best = trial;
@@ -203,9 +203,13 @@ void Tuner::repeat_the_best() {
   result_.best = *std::min_element(all.begin(), all.end(), is_faster);
 }
 
-TuningResult Tuner::run() {
-  double const available = means_.time_left();
-  auto kinds = admitted_kinds();
+void Tuner::measure_all(std::vector<Kind> const& kinds) {
+  for (auto const& kind : kinds)
+    for (auto const& choice : kind.choices)
+      if (may_continue()) (void)try_choice(choice);
+}
+
+void Tuner::search(std::vector<Kind>& kinds) {
   std::vector<Kind> measured;
   std::int64_t without_gain = 0;
   for (auto& kind : kinds) {
@@ -221,9 +225,19 @@ TuningResult Tuner::run() {
       result_.ended_by =
           concat(counted(without_gain, "kind"), " of candidates without improvement");
   }
+}
+
+TuningResult Tuner::run() {
+  double const available = means_.time_left();
+  auto kinds = admitted_kinds();
+  if (limits_.exhaustive)
+    measure_all(kinds);
+  else
+    search(kinds);
   try_buckets();
   repeat_the_best();
-  if (result_.ended_by.empty()) result_.ended_by = "every candidate that could win";
+  if (result_.ended_by.empty())
+    result_.ended_by = limits_.exhaustive ? "every candidate" : "every candidate that could win";
   result_.seconds = available - means_.time_left();
   return result_;
 }

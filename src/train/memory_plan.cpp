@@ -1,6 +1,7 @@
 #include "tessera/train/memory_plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/comm/planning.hpp"
 #include "tessera/core/error.hpp"
@@ -128,8 +129,8 @@ PlannedSteps plan_steps(model::CausalLm& model, PlannedRun const& run, int micro
   planned.step(micro_steps);
   out.first_of_second = trace.work().size();
   planned.step(micro_steps);
-  out.work = trace.work();
   out.queues = trace.queues();
+  out.work = trace.take_work();  // before memory(), whose copies of states are no part of a step
   out.memory = planned.memory();
   return out;
 }

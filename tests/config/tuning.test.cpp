@@ -30,7 +30,19 @@ TEST(Tuning, TakesTheKeysOfDeepSpeed) {
       "tuner_early_stopping": 2, "min_train_micro_batch_size_per_gpu": 2,
       "max_train_micro_batch_size_per_gpu": 16, "overwrite": false, "metric": "latency"}})");
   ASSERT_TRUE(t);
-  EXPECT_EQ(*t, (Tuning{0.5, 1, 3, 7, 2, 2, 16, false}));
+  EXPECT_EQ(*t, (Tuning{0.5, 1, 3, 7, 2, 2, 16, false, false}));
+}
+
+TEST(Tuning, AGridSearchIsExhaustive) {
+  auto const exhaustive = [](char const* type) {
+    return tuning({"--auto_tune"},
+                  concat(R"({"autotuning": {"tuner_type": ")", type, "\"}}").c_str())
+        ->exhaustive;
+  };
+  EXPECT_TRUE(exhaustive("gridsearch"));
+  EXPECT_FALSE(exhaustive("model_based"));
+  EXPECT_FALSE(exhaustive("random"));
+  EXPECT_FALSE(tuning({"--auto_tune"})->exhaustive);
 }
 
 TEST(Tuning, ContradictionsAreErrors) {

@@ -27,6 +27,26 @@ std::size_t states(train::MemoryPlan const& m) {
   return m.states.weights + m.states.gradients + m.states.master_weights + m.states.optimizer_state;
 }
 
+/// Only memory decides what does not fit; the rows of the result have all numbers.
+TEST(Planner, RowsOfAComparisonAreThoseOfTheirChoices) {
+  auto request = test::request(test::small_gpt2(
+      {"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "4"}));
+  request.machine = test::round_machine();
+  request.splits_given_batch = true;
+  request.limits.device = std::int64_t{30} << 20;
+  Planner planner(request);
+  int too_large = 0;
+  for (auto const& row : planner.compare()) {
+    auto const& all = Planner(request).evaluate(row.choice);
+    EXPECT_EQ(row.fits, all.fits);
+    EXPECT_EQ(row.device_bytes, all.device_bytes);
+    ASSERT_TRUE(row.time) << text_of(row.choice);
+    EXPECT_EQ(row.time->seconds, all.time->seconds);
+    too_large += !row.fits;
+  }
+  EXPECT_GT(too_large, 0);
+}
+
 TEST(Planner, AnswersForEveryOpenChoice) {
   auto planner = planner_of(test::small_gpt2());
   auto const compared = planner.compare();

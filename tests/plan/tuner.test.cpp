@@ -134,6 +134,21 @@ TEST(Tuner, FindsTheBestOfAnExhaustiveSearchWithinThreePercent) {
   EXPECT_LT(2 * measured, exhaustive) << "few of them are measured";
 }
 
+TEST(Tuner, AnExhaustiveSearchMeasuresAllThatFits) {
+  Case const of{"all", {}, {1, 4}, {.device = 60 * mebi}, {.small_batch = 3.0}};
+  Costs costs(of);
+  double const best = costs.best();
+  auto const result = search(of, costs, {.trials = 1000, .early_stopping = 1, .exhaustive = true});
+  ASSERT_TRUE(result.best);
+  EXPECT_EQ(result.best->seconds, best);
+  EXPECT_EQ(result.ended_by, "every candidate");
+  std::vector<Choice> different;
+  for (auto const& trial : result.trials)
+    if (std::find(different.begin(), different.end(), trial.choice) == different.end())
+      different.push_back(trial.choice);
+  EXPECT_EQ(different.size(), result.admitted) << "no bucket is smaller than the model";
+}
+
 TEST(Tuner, MeasuresOnlyWhatThePlanAdmits) {
   Case const of{"limit", {}, {1, 4}, {.device = 50 * mebi}, {}};
   Costs costs(of);

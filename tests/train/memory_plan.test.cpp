@@ -92,6 +92,29 @@ INSTANTIATE_TEST_SUITE_P(Stages, MemoryPlanTest,
                                          of.param.accumulation);
                          });
 
+/// The memory of a save is counted with the steps; its waits and copies are no work of theirs. With
+/// them a stage 1 whose network is slow would seem to gather its weights twice per step.
+TEST(PlannedSteps, EndWithTheGatherOfTheWeights) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::fp32);
+  PlannedRun run{.ranks = 4, .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
+  run.engine.stage = 1;
+  auto const planned = plan_steps(*model, run, 1);
+  auto const queue_of = [&](int piece) {
+    auto const queue = planned.work.at(static_cast<std::size_t>(piece)).queue;
+    return planned.queues.at(static_cast<std::size_t>(queue));
+  };
+  auto const is_gather = [](memory::PlannedWork const& piece) {
+    return piece.name == std::string_view("all_gather");
+  };
+  auto const last = std::find_if(planned.work.rbegin(), planned.work.rend(), is_gather);
+  ASSERT_NE(last, planned.work.rend());
+  auto const gather = static_cast<int>(planned.work.rend() - last) - 1;
+  for (int i = gather + 1; i < static_cast<int>(planned.work.size()); ++i)
+    for (int const before : planned.work[static_cast<std::size_t>(i)].after)
+      EXPECT_FALSE(queue_of(i) == "compute" && before >= gather &&
+                   queue_of(before) == "collectives");
+}
+
 /// Of the second step: the operations of a run, with their bytes.
 TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   auto const [stage, dtype, accumulation] = GetParam();

@@ -13,7 +13,8 @@ struct Tuning {
   std::int64_t trials = 50;         ///< most candidates
   std::int64_t early_stopping = 5;  ///< kinds of candidates without improvement that end it
   std::int64_t least_micro_batch = 1, largest_micro_batch = 1024;
-  bool overwrite = true;  ///< false: takes the result of an earlier search of the same run
+  bool exhaustive = false;  ///< measures every candidate that fits by the plan
+  bool overwrite = true;    ///< false: takes the result of an earlier search of the same run
   bool operator==(Tuning const&) const = default;
 };
 

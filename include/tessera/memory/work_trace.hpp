@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/dtype.hpp"
@@ -66,6 +67,8 @@ class WorkTrace {
   void run_inline(std::string_view queue);
 
   std::vector<PlannedWork> const& work() const { return work_; }
+  /// The work so far; what is recorded afterwards means nothing.
+  std::vector<PlannedWork> take_work() { return std::move(work_); }
   std::vector<std::string> const& queues() const { return queues_; }
 
  private:

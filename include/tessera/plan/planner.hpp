@@ -79,12 +79,15 @@ class Planner {
   /// The time of a step of @p choice with each of @p timings. @throws ConfigError
   std::vector<StepTime> step_times(Choice const& choice, std::vector<Timing> const& timings);
   /// Of all open choices; of those that differ in the micro-batch or in the size of shard groups
-  /// only the best one. One group of all ranks is a choice of its own.
+  /// only the best one. One group of all ranks is a choice of its own. Of those that do not fit
+  /// only the rows of the result are timed.
   std::vector<PlannedChoice> compare();
   std::vector<Choice> open() const;
 
  private:
   PlannedChoice plan(Choice const& choice);
+  PlannedChoice memory_of(Choice const& choice);
+  PlannedChoice if_it_fits(Choice const& choice);
   model::CausalLm& model_for(config::ResolvedConfig const& config);
   train::PlannedRun run_of(config::ResolvedConfig const& config, Choice const& choice) const;
   void add_times(PlannedChoice& out, model::CausalLm& model, train::PlannedRun const& run);

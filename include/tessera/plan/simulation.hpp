@@ -64,6 +64,7 @@ class Simulation {
     }
   };
   bool is_compute(int work) const;
+  void find_followers();
   void start(int rank_class, int work, double time);
   void finish(int rank_class, int work, double time);
   void start_collective(double time);
@@ -72,7 +73,8 @@ class Simulation {
 
   Work work_;
   std::vector<RankClass> classes_;
-  std::vector<std::vector<int>> followers_;
+  /// The pieces that wait for piece i: followers_[first_follower_[i]] to that of i + 1.
+  std::vector<int> followers_, first_follower_;
   std::vector<std::uint16_t> missing_;  ///< [class][work] pieces that it still waits for
   std::vector<int> arrived_;            ///< [work] classes that have reached a collective
   std::vector<Computing> computing_;    ///< [class]

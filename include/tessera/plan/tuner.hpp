@@ -32,7 +32,8 @@ struct TuningResult {
 /// Measures micro-batches of the kinds of choices (stage, offload, recomputation) in the plan's
 /// order: by its times where it has them, else by the guides. Within a kind the micro-batch grows
 /// until memory or speed ends. A kind that only saves memory is measured with micro-batches that do
-/// not fit without it. Then buckets of the best choice, and the best three once more.
+/// not fit without it. Then buckets of the best choice, and the best three once more. An exhaustive
+/// search measures all that fits instead, each to its end.
 class Tuner {
  public:
   struct Means {
@@ -55,6 +56,8 @@ class Tuner {
   std::vector<Kind> admitted_kinds();
   bool may_continue();
   Trial try_choice(Choice const& choice);
+  void search(std::vector<Kind>& kinds);
+  void measure_all(std::vector<Kind> const& kinds);
   void climb(Kind& kind);
   void climb_from(Kind& kind, std::ptrdiff_t first, std::ptrdiff_t direction);
   void leave_useful(Kind& kind, std::vector<Kind> const& measured) const;

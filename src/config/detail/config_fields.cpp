@@ -57,6 +57,7 @@ ConfigTree tree_of(std::optional<Tuning> const& tuning) {
       .set("early_stopping", tuning->early_stopping)
       .set("least_micro_batch", tuning->least_micro_batch)
       .set("largest_micro_batch", tuning->largest_micro_batch)
+      .set("exhaustive", tuning->exhaustive)
       .set("overwrite", tuning->overwrite);
 }
 

@@ -203,6 +203,9 @@ void add_autotuning(OptionTable& t) {
       .at_least(1);
   add(integer, "max_train_micro_batch_size_per_gpu", 1024, "largest micro-batch of a candidate")
       .at_least(1);
+  add(choice, "tuner_type", "model_based",
+      "gridsearch: every candidate that fits by the plan; else few of them, ordered by the plan")
+      .one_of({"gridsearch", "random", "model_based"});
   auto const add_without_effect = [&t](char const* effect, char const* members) {
     add_members(t, "autotuning", "search for a configuration", effect, members);
   };
@@ -212,7 +215,7 @@ void add_autotuning(OptionTable& t) {
       "no effect: the batch of a step is the same in all candidates, so that all metrics agree",
       "s:metric s:metric_path i:max_train_batch_size i:min_train_batch_size");
   add_without_effect("no effect: the plan orders and prunes the candidates",
-                     "b:fast s:tuner_type i:num_tuning_micro_batch_sizes");
+                     "b:fast i:num_tuning_micro_batch_sizes");
   add_without_effect("no effect: the run knows its model and options",
                      "j:arg_mappings j:model_info s:model_info_path i:mp_size");
 }

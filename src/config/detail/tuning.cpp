@@ -28,6 +28,7 @@ std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionV
                    "autotuning.min_train_micro_batch_size_per_gpu is ", out.least_micro_batch,
                    " but max_train_micro_batch_size_per_gpu is ", out.largest_micro_batch,
                    "; raise the second");
+  out.exhaustive = value("tuner_type").as_string() == "gridsearch";
   out.overwrite = value("overwrite").as_bool();
   return out;
 }
