@@ -125,10 +125,7 @@ TEST(Engine, StagesAgreeBitByBit) {
   auto const train = [](zero::EngineConfig const& config) {
     Training training(config);
     for (int k = 0; k < 4; ++k) training.step(1e-2);
-    std::vector<float> out;
-    training.model.look(*training.engine, *training.compute,
-                        [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
-    return out;
+    return training.weights();
   };
   for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
     auto const expected = train(config_of(0, dtype));
@@ -160,10 +157,7 @@ TEST(Engine, UpdatesStatesOnTheQueueOfTheirPlacement) {
     auto config = config_of(1, Dtype::bf16);
     Training training(config, QuadraticModel(3), place);
     for (int k = 0; k < 4; ++k) training.step(1e-2);
-    std::vector<float> out;
-    training.model.look(*training.engine, *training.compute,
-                        [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
-    return out;
+    return training.weights();
   };
   auto const update = memory::make_worker_queue("update");
   std::vector<std::string> placed;

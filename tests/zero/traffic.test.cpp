@@ -6,9 +6,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr std::int64_t embedding = 1152, block = 640, head = 128;
-constexpr int blocks = 3;
-constexpr std::int64_t parameters = embedding + blocks * block + head;
+using namespace tied_model;
 
 /// Bytes sent by kind of operation in one step, after a first one; the statistics' all-reduce is
 /// counted apart.
