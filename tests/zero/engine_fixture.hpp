@@ -40,7 +40,7 @@ struct Training {
 
   /// One optimizer step over the samples of the global batch; rank r takes the r-th share of each
   /// micro-step.
-  zero::StepResult step(double learning_rate) {
+  zero::StepResult step(double learning_rate, zero::StepValues const& values = {}) {
     int const micro_steps = engine->config().accumulation_steps,
               share = global_samples / micro_steps / ranks();
     engine->begin_step();
@@ -49,7 +49,7 @@ struct Training {
       model.train((k * ranks() + rank()) * share, share, engine->gradient_scale() / global_samples,
                   *engine, *compute);
     }
-    return engine->finish_step(learning_rate);
+    return engine->finish_step(learning_rate, values);
   }
 
   /// Working weights in the order of the model, as a pass sees them. Collective.
