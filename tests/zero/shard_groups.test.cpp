@@ -144,6 +144,26 @@ TEST(ShardGroups, SendOnceAcrossCopies) {
     }
 }
 
+TEST(ShardGroups, ReduceOnceInsideAndAcrossOnRequest) {
+  if (ranks() != 4) GTEST_SKIP() << "needs two copies";
+  for (int const stage : {2, 3}) {
+    auto config = grouped(config_of(stage));
+    config.accumulation_steps = 4;
+    config.reduce_once = true;
+    Training training(config, QuadraticModel(blocks, true));
+    (void)training.step(1e-2);
+    training.recording->clear();
+    (void)training.step(1e-2);
+    std::size_t inside = 0, across = 0;
+    for (auto const& r : training.recording->records()) {
+      if (r.operation == "reduce_scatter") inside += r.bytes_sent;
+      if (r.group.starts_with("replica group")) across += r.bytes_sent;
+    }
+    EXPECT_EQ(inside, parameters / group_size * size_of(Dtype::fp32)) << "stage " << stage;
+    EXPECT_EQ(across, inside);
+  }
+}
+
 TEST(ShardGroups, HoldTheirPartOfTheStates) {
   if (ranks() % group_size != 0) GTEST_SKIP() << ranks() << " ranks are no groups of two";
   for (int stage = 1; stage <= 3; ++stage) {

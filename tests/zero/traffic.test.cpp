@@ -82,6 +82,18 @@ TEST_P(Traffics, Stage2ReduceScattersInEveryMicroStep) {
   EXPECT_EQ(t.all_gather, once());
 }
 
+TEST_P(Traffics, Stages2And3ReduceScatterOncePerStepOnRequest) {
+  for (int const stage : {2, 3}) {
+    auto c = config(stage);
+    auto const each = measure(c);
+    c.reduce_once = true;
+    auto const t = measure(c);
+    EXPECT_EQ(t.reduce_scatter, once()) << "stage " << stage;
+    EXPECT_EQ(t.all_gather, each.all_gather);
+    EXPECT_EQ(t.all_reduce, 0u);
+  }
+}
+
 TEST_P(Traffics, Stage3GathersForEveryAcquisitionWithoutPrefetch) {
   auto c = config(3);
   c.prefetch_bucket_size = 0;

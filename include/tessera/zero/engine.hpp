@@ -56,7 +56,8 @@ struct GradientReduction {
 /// ranks: sums over micro-steps one after the other, and over ranks as comm::Collectives forms
 /// them. tree: one binary tree over ranks and micro-steps, in fp32, and an exact gradient norm, so
 /// that 1, 2, 4, ... ranks with the same micro-batches get the same bits at every stage. Stages 0
-/// and 1 sum the micro-batches of a rank first, stages 2 and 3 those of a micro-step.
+/// and 1 sum the micro-batches of a rank first, and so does EngineConfig::reduce_once; stages 2 and
+/// 3 those of a micro-step.
 enum class SumOrder { ranks, tree };
 
 struct EngineConfig {
@@ -74,6 +75,10 @@ struct EngineConfig {
   int accumulation_steps = 1;
   GradientReduction reduction;
   SumOrder sum_order = SumOrder::ranks;
+  /// Stages 2 and 3 with several micro-steps: each rank keeps complete gradients, sums them over
+  /// its micro-steps, and the last one reduces them, as at stage 1. Else shards are reduced in
+  /// every micro-step.
+  bool reduce_once = false;
   bool overlap_comm = true;  ///< reduce while backward continues; false: wait for each bucket
   std::int64_t reduce_bucket_size = 500'000'000;  ///< most elements of one reduction
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -107,6 +112,11 @@ struct StepSums {
   double addends = 0.0;
   std::array<std::int64_t, StepValues::count> counts{};
 };
+
+/// Gradients of @p config move in every micro-step, not only in the last one.
+inline bool reduces_micro_steps(EngineConfig const& config) {
+  return config.stage >= 2 && !(config.reduce_once && config.accumulation_steps > 1);
+}
 
 struct StepResult {
   double grad_norm = 0.0;   ///< global, unscaled, before clipping
