@@ -315,6 +315,9 @@ void add_communication(OptionTable& t) {
        choice, "reproducible", "run",
        "same bits: run: with the same ranks; world: with any power of two of ranks (Tessera's own)")
       .one_of({"run", "world"});
+  t.add(boolean, "reduce_once", false,
+        "stages 2, 3: keep complete gradients and reduce them once per step, not per micro-step "
+        "(Tessera's own)");
   t.add(
        real, "comm_timeout", 300.0,
        "timeout of every wait for other ranks; then the run ends with exit code 69 (Tessera's own)")

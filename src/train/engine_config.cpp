@@ -65,6 +65,7 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                  .predivide_factor = c.gradient_predivide_factor,
                  .reduce_scatter = c.reduce_scatter};
   e.sum_order = sum_order(c);
+  e.reduce_once = c.reduce_once;
   // DeepSpeed's default below stage 3 is false; the results are the same
   e.overlap_comm = c.overlap_comm || !c.origins.contains("overlap_comm");
   e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);

@@ -18,7 +18,8 @@ Names const distribution{"world_size",           "micro_batch_size",
                          "reduce_bucket_size",   "allgather_bucket_size",
                          "prefetch_bucket_size", "param_persistence_threshold",
                          "max_live_parameters",  "shard_group_size",
-                         "hierarchical_gather",  "secondary_group_size"};
+                         "hierarchical_gather",  "secondary_group_size",
+                         "reduce_once"};
 
 /// Resolved values that decide only what a run writes about itself.
 Names const reporting{"steps_per_print",     "wall_clock_breakdown", "memory_breakdown",
@@ -72,6 +73,7 @@ Names const covered_arguments{"model_name_or_path",
                               "label_smoothing_factor",
                               "neftune_noise_alpha",
                               "reproducible",
+                              "reduce_once",
                               "output_dir",
                               "overwrite_output_dir",
                               "allow_changed_data",

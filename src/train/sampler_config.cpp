@@ -1,5 +1,8 @@
 #include "tessera/train/sampler_config.hpp"
 
+#include "tessera/train/engine_config.hpp"
+#include "tessera/zero/engine.hpp"
+
 namespace tessera::train {
 namespace {
 
@@ -35,8 +38,9 @@ data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
   plan.seed = static_cast<std::uint64_t>(grouped ? arguments.seed
                                                  : arguments.data_seed.value_or(arguments.seed));
   if (config.reproducible_world)
-    plan.numbering = config.stage >= 2 ? data::SamplerConfig::Numbering::by_step
-                                       : data::SamplerConfig::Numbering::by_rank;
+    plan.numbering = zero::reduces_micro_steps(engine_config(config))
+                         ? data::SamplerConfig::Numbering::by_step
+                         : data::SamplerConfig::Numbering::by_rank;
   plan.last_micro_step = config.drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;
   return plan;
 }

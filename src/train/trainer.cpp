@@ -257,6 +257,9 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   of_step.loss = [this, context = run.model_context(job_.comm)](model::Batch const& batch) {
     return compute_loss(context, batch);
   };
+  of_step.requests = [&] {
+    return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
+  };
   TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train, of_step);
   auto options = loop_options(arguments, run);
   options.after_step = [&](std::int64_t at, StepOutcome const& outcome) {
@@ -270,9 +273,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   options.evaluation = [&](std::int64_t at) { return evaluate_and_report(at, *between.evaluator); };
   TrainingLoop loop(std::move(options),
                     {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
-                     saves, log, job_.status, deadline_, between.stop_check, [&] {
-                       return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
-                     }});
+                     saves, log, job_.status, deadline_, between.stop_check, of_step.requests});
 
   require_room(job_, run);
   log.begin_training(log_options(arguments, run));

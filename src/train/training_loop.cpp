@@ -53,7 +53,7 @@ Outcome TrainingLoop::run_steps() {
     auto const started = Clock::now();
     auto const blocked_before = parts_.saves.blocked();
     StepOutcome const outcome = train(step);
-    StepRequests const requests = exchange_requests(outcome.seconds);
+    StepRequests const requests = requests_after(outcome);
     if (!requests.disk_busy) parts_.saves.advance();
     log_step(step, outcome);
     watch_.require_progress(step, outcome);
@@ -102,10 +102,16 @@ StepOutcome TrainingLoop::train(std::int64_t step) {
   return outcome;
 }
 
-StepRequests TrainingLoop::exchange_requests(double step_seconds) {
+/// A step that replaces TrainingStep::run() may have asked nobody.
+StepRequests TrainingLoop::exchange_requests(StepOutcome const& outcome) {
+  if (outcome.requests) return *outcome.requests;
   auto mine = parts_.local_requests();
-  mine.seconds = step_seconds;
-  auto const requests = agree_on_requests(parts_.comm, mine);
+  mine.seconds = outcome.seconds;
+  return agree_on_requests(parts_.comm, mine);
+}
+
+StepRequests TrainingLoop::requests_after(StepOutcome const& outcome) {
+  auto const requests = exchange_requests(outcome);
   seconds_of_last_step_ = requests.seconds;
   TESSERA_VALIDATE(!requests.lock_lost, train::DirectoryInUse,
                    "another job took over the output directory ", options_.output_dir,

@@ -59,13 +59,15 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
     auto const first_row = sampler.first_row(step - 1, index, Rank(context_.comm.rank()));
     losses.push_back(micro_step(micro_batches[i], first_row, settings));
   }
-  outcome.update = engine_.finish_step(learning_rate);
+  outcome.update = engine_.finish_step(learning_rate, values(losses, seconds_since(started)));
   if (options_.timer) {
     options_.timer->end_step();
     outcome.phases = options_.timer->phases();
   }
 
-  outcome.loss = sum_over_ranks(losses) / static_cast<double>(outcome.tokens);
+  auto const& sums = outcome.update.sums;
+  outcome.loss = sums.addends / static_cast<double>(outcome.tokens);
+  if (options_.requests) outcome.requests = requests_of(sums.counts, context_.comm.size());
   outcome.seconds = seconds_since(started);
   return outcome;
 }
@@ -83,16 +85,17 @@ data::LoadedBatch TrainingStep::stand_in() const {
   return {1, {sequence.begin(), sequence.end()}, {0}};
 }
 
-double TrainingStep::sum_over_ranks(std::vector<model::LossSum> const& losses) const {
-  if (engine_.config().sum_order == zero::SumOrder::tree) {
-    ExactSum sum;
-    for (auto const& loss : losses) sum.add(loss.value());
-    comm::all_reduce_sum(context_.comm, sum);
-    return sum.value();
-  }
-  double sum = 0.0;
-  for (auto const& loss : losses) sum += loss.value();
-  return comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
+/// What all ranks must know of the step travels with its gradient norm. The losses are those of
+/// passes that are over or in flight while the backward pass is computed.
+zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
+                                      double seconds) const {
+  zero::StepValues out;
+  for (auto const& loss : losses) out.addends.push_back(loss.value());
+  if (!options_.requests) return out;
+  auto mine = options_.requests();
+  mine.seconds = seconds;
+  out.counts = counts_of(mine);
+  return out;
 }
 
 /// Of all ranks.

@@ -57,6 +57,7 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
             ConfigTree()
                 .set("dtype", std::string(name_of(engine.communication_dtype)))
                 .set("overlap", engine.overlap_comm)
+                .set("every_micro_step", zero::reduces_micro_steps(engine))
                 .set("largest_message", engine.reduce_bucket_size));
   if (ranks > 1 && engine.weight_code_bits > 0)
     out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
@@ -76,10 +77,11 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
                        engine.quantized_gradients->feedback ? ", error feedback" : "",
                        engine.overlap_comm ? "while backward continues" : "without overlap");
   else if (ranks > 1)
-    out += fmt::format("; gradients reduced in {} {}, at most {} elements per message",
-                       name_of(engine.communication_dtype),
-                       engine.overlap_comm ? "while backward continues" : "without overlap",
-                       with_commas(engine.reduce_bucket_size));
+    out +=
+        fmt::format("; gradients reduced in {}{} {}, at most {} elements per message",
+                    name_of(engine.communication_dtype), engine.reduce_once ? " once per step" : "",
+                    engine.overlap_comm ? "while backward continues" : "without overlap",
+                    with_commas(engine.reduce_bucket_size));
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",
                            counted(memory::Runtime::threads(), "thread"), human_bytes(pages.huge),

@@ -114,7 +114,7 @@ class WeightsEngine : public Engine {
   void begin_step() override { refuse("begin_step"); }
   void begin_micro_step(int, int) override { refuse("begin_micro_step"); }
   void begin_empty_micro_step(int, int) override { refuse("begin_empty_micro_step"); }
-  StepResult finish_step(double) override { refuse("finish_step"); }
+  StepResult finish_step(double, StepValues const&) override { refuse("finish_step"); }
   double loss_scale() const override { refuse("loss_scale"); }
   double gradient_scale() const override { refuse("gradient_scale"); }
   std::vector<StateView> state() override { refuse("state"); }
@@ -258,15 +258,14 @@ class StagedEngine final : public WeightsEngine {
     in_micro_step_ = true;
   }
 
-  StepResult finish_step(double learning_rate) override {
-    TESSERA_VALIDATE(
-        in_micro_step_, InternalError,
-        "finish_step() was called without a micro-step; call begin_micro_step() first");
-    in_micro_step_ = false;
+  StepResult finish_step(double learning_rate, StepValues const& values) override {
+    TESSERA_VALIDATE(std::exchange(in_micro_step_, false), InternalError,
+                     "finish_step() without a micro-step; call begin_micro_step() first");
     gradients_->finish();
     finish_delayed_update();
     kernels::GradientLimits limits{scaler_.scale() * rules_.averaging.left, config_.max_grad_norm,
                                    skips_nonfinite()};
+    decision_.set_values(values);
     if (host_gradients_)
       decision_.compute(*host_gradients_, limits);
     else if (!communication_.reduces_gradients)
@@ -277,7 +276,7 @@ class StagedEngine final : public WeightsEngine {
     if (!(host_decides && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
-                            communication_.phase};
+                            communication_.phase, decision_.sums()};
     if (!decision.finite && !skips_nonfinite() && groups_.world().rank() == 0)
       log::warning(
           "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "

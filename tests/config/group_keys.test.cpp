@@ -3,52 +3,45 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "error_of.hpp"
-#include "tessera/core/error.hpp"
+#include "zero_keys.hpp"
 
 namespace tessera::config::detail {
 namespace {
 
 using ::testing::HasSubstr;
 
-ResolvedConfig resolved(std::string const& zero) {
-  return resolve(parse_options({"--deepspeed", concat(R"({"zero_optimization": {)", zero, "}}")}),
-                 4, 64);
-}
-std::string refusal(std::string const& zero) {
-  return error_of<ConfigError>([&] { resolved(zero); });
-}
-
 TEST(GroupKeys, NameTheSizeOfAShardGroup) {
-  auto const c = resolved(R"("stage": 3, "mics_shard_size": 2)");
+  auto const c = resolved_zero(R"("stage": 3, "mics_shard_size": 2)");
   EXPECT_EQ(c.shard_group_size, 2);
   EXPECT_EQ(c.origins.at("shard_group_size"), Origin::deepspeed);
   EXPECT_EQ(describe(c).at("shard_group_size").at("value").as_int(), 2);
   for (char const* none : {"\"stage\": 3", R"("stage": 3, "mics_shard_size": -1)",
                            R"("stage": 2, "mics_shard_size": "auto")"})
-    EXPECT_EQ(resolved(none).shard_group_size, 0) << none;
+    EXPECT_EQ(resolved_zero(none).shard_group_size, 0) << none;
 }
 
 TEST(GroupKeys, OfMiCSAreThoseOfStage3) {
-  EXPECT_THAT(refusal(R"("stage": 2, "mics_shard_size": 2)"),
+  EXPECT_THAT(refusal_of_zero(R"("stage": 2, "mics_shard_size": 2)"),
               HasSubstr("zero_optimization.mics_shard_size is 2 at stage 2"));
-  EXPECT_THAT(refusal(R"("stage": 3, "mics_shard_size": -2)"), HasSubstr("mics_shard_size"));
+  EXPECT_THAT(refusal_of_zero(R"("stage": 3, "mics_shard_size": -2)"),
+              HasSubstr("mics_shard_size"));
 }
 
 TEST(GroupKeys, NameTheSizeOfASecondaryGroup) {
-  EXPECT_EQ(resolved(R"("stage": 3, "zero_hpz_partition_size": 2)").secondary_group_size, 2);
-  EXPECT_EQ(resolved(R"("stage": 1, "zero_hpz_partition_size": 1)").secondary_group_size, 1);
-  EXPECT_THAT(refusal(R"("stage": 2, "zero_hpz_partition_size": 2)"), HasSubstr("at stage 2"));
-  EXPECT_THAT(refusal(R"("stage": 3, "zero_hpz_partition_size": 2, "mics_shard_size": 2)"),
+  EXPECT_EQ(resolved_zero(R"("stage": 3, "zero_hpz_partition_size": 2)").secondary_group_size, 2);
+  EXPECT_EQ(resolved_zero(R"("stage": 1, "zero_hpz_partition_size": 1)").secondary_group_size, 1);
+  EXPECT_THAT(refusal_of_zero(R"("stage": 2, "zero_hpz_partition_size": 2)"),
+              HasSubstr("at stage 2"));
+  EXPECT_THAT(refusal_of_zero(R"("stage": 3, "zero_hpz_partition_size": 2, "mics_shard_size": 2)"),
               HasSubstr("remove one of them"));
-  EXPECT_THAT(refusal(R"("stage": 3, "zero_hpz_partition_size": 0)"), HasSubstr("hpz"));
+  EXPECT_THAT(refusal_of_zero(R"("stage": 3, "zero_hpz_partition_size": 0)"), HasSubstr("hpz"));
 }
 
 TEST(GroupKeys, AHierarchicalGatherNeedsGroups) {
   EXPECT_TRUE(
-      resolved(R"("stage": 3, "mics_shard_size": 4, "mics_hierarchical_params_gather": true)")
+      resolved_zero(R"("stage": 3, "mics_shard_size": 4, "mics_hierarchical_params_gather": true)")
           .hierarchical_gather);
-  EXPECT_THAT(refusal(R"("stage": 3, "mics_hierarchical_params_gather": true)"),
+  EXPECT_THAT(refusal_of_zero(R"("stage": 3, "mics_hierarchical_params_gather": true)"),
               HasSubstr("without groups"));
 }
 

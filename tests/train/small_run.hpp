@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scratch_files.hpp"
@@ -121,7 +122,9 @@ struct NoWeights : memory::ParamProvider {
 
 /// A two-layer GPT-2 in an engine on one process.
 struct SmallRun {
-  explicit SmallRun(zero::EngineConfig const& engine_config = {}) {
+  explicit SmallRun(zero::EngineConfig const& engine_config = {},
+                    std::unique_ptr<comm::Collectives> over = comm::make_loopback())
+      : comm(std::move(over)) {
     ConfigTree config = model::default_config("gpt2");
     config.set("n_layer", 2).set("n_embd", 16).set("n_head", 2).set("vocab_size", 4096);
     config.set("n_positions", 32);
@@ -138,7 +141,7 @@ struct SmallRun {
   train::ModelContext context() { return {*model, *engine, *compute, *comm}; }
 
   ScratchFiles files;
-  std::unique_ptr<comm::Collectives> comm = comm::make_loopback();
+  std::unique_ptr<comm::Collectives> comm;
   std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
   std::unique_ptr<model::CausalLm> model;
   std::unique_ptr<zero::Engine> engine;

@@ -6,8 +6,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr std::int64_t embedding = 1152, block = 640, head = 128;
-constexpr int blocks = 3;
+using namespace tied_model;
 
 zero::EngineConfig coded(int bits, Dtype dtype = Dtype::fp32) {
   auto config = config_of(3, dtype);
@@ -15,19 +14,12 @@ zero::EngineConfig coded(int bits, Dtype dtype = Dtype::fp32) {
   return config;
 }
 
-std::vector<float> weights_of(Training& training) {
-  std::vector<float> out;
-  training.model.look(*training.engine, *training.compute,
-                      [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
-  return out;
-}
-
 /// Initial weights are between -1 and 1, so half a code is at most 1/254 or 1/14.
 TEST(CodedGather, EveryRankSeesTheSameNearestCodes) {
   for (int const bits : {8, 4})
     for (Dtype const dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
       Training codes(coded(bits, dtype)), values(config_of(3, dtype));
-      auto const a = weights_of(codes), b = weights_of(values);
+      auto const a = codes.weights(), b = values.weights();
       ASSERT_EQ(a.size(), b.size());
       double worst = 0.0;
       for (std::size_t i = 0; i < a.size(); ++i)
@@ -37,9 +29,7 @@ TEST(CodedGather, EveryRankSeesTheSameNearestCodes) {
       if (codes.ranks() > 1) {
         EXPECT_GT(worst, 0.0);
       }
-      std::string const mine(reinterpret_cast<char const*>(a.data()), a.size() * 4);
-      EXPECT_TRUE(
-          comm::agree(*codes.recording, comm::broadcast_bytes(*codes.recording, mine, 0) == mine));
+      EXPECT_TRUE(same_on_all_ranks(*codes.recording, a));
     }
 }
 
@@ -56,7 +46,7 @@ TEST(CodedGather, TrainsNearTheUncompressedWeights) {
     for (int k = 1; k <= 5; ++k) {
       double const norm = serial.step(1e-2);
       EXPECT_NEAR(training.step(1e-2).grad_norm, norm, 5e-3 * norm);
-      (void)weights_of(training);
+      (void)training.weights();
     }
     // Adam's step is the rate whatever the gradient, but for gradients near zero
     EXPECT_LE(state_difference(training, 0, serial), 2e-2);
@@ -100,7 +90,7 @@ TEST(CodedGather, ComesBeforeSecondaryShards) {
   Training both(config, QuadraticModel(blocks, true)),
       codes(codes_only, QuadraticModel(blocks, true));
   for (int k = 0; k < 3; ++k) (void)both.step(1e-2), (void)codes.step(1e-2);
-  EXPECT_EQ(weights_of(both), weights_of(codes)) << "secondary shards hold what was decoded";
+  EXPECT_EQ(both.weights(), codes.weights()) << "secondary shards hold what was decoded";
 }
 
 TEST(CodedGather, IsOfStage3) {

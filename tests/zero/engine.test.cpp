@@ -55,6 +55,10 @@ std::vector<Scenario> fp32_scenarios() {
   fp32("plain", [](auto&) {});
   fp32("clipped", [](auto& c) { c.max_grad_norm = 0.5; });
   fp32("accumulated", [](auto& c) { c.accumulation_steps = 2; });
+  fp32("accumulated_reduced_once", [](auto& c) {
+    c.accumulation_steps = 2;
+    c.reduce_once = true;
+  });
   fp32("no_overlap", [](auto& c) { c.overlap_comm = false; });
   fp32("small_buckets", [](auto& c) { c.reduce_bucket_size = c.allgather_bucket_size = 100; });
   fp32("no_prefetch", [](auto& c) {
@@ -125,10 +129,7 @@ TEST(Engine, StagesAgreeBitByBit) {
   auto const train = [](zero::EngineConfig const& config) {
     Training training(config);
     for (int k = 0; k < 4; ++k) training.step(1e-2);
-    std::vector<float> out;
-    training.model.look(*training.engine, *training.compute,
-                        [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
-    return out;
+    return training.weights();
   };
   for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
     auto const expected = train(config_of(0, dtype));
@@ -154,16 +155,52 @@ TEST(Engine, StagesAgreeBitByBit) {
   }
 }
 
+/// Sums over micro-steps first, then over ranks: the order of stage 1.
+TEST(Engine, ReducedOncePerStepHasTheBitsOfStage1) {
+  struct Trained {
+    std::vector<float> weights;
+    std::vector<double> norms;
+    zero::MemoryReport memory;
+  };
+  auto const train = [](int stage, Dtype dtype, bool reduce_once, int micro_steps = 2) {
+    auto config = config_of(stage, dtype);
+    config.accumulation_steps = micro_steps;
+    config.max_grad_norm = 0.5;
+    config.reduce_once = reduce_once;
+    Training training(config);
+    Trained out;
+    for (int k = 0; k < 4; ++k) out.norms.push_back(training.step(1e-2).grad_norm);
+    out.weights = training.weights();
+    out.memory = training.engine->memory();
+    return out;
+  };
+  bool const several = session().info().world_size > 1;
+  for (Dtype const dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+    auto const one = train(1, dtype, false);
+    for (int stage = 2; stage <= 3; ++stage) {
+      auto const once = train(stage, dtype, true), each = train(stage, dtype, false);
+      EXPECT_EQ(once.weights, one.weights) << name_of(dtype) << " stage " << stage;
+      EXPECT_EQ(once.norms, one.norms);
+      for (std::size_t k = 0; dtype == Dtype::fp32 && k < once.norms.size(); ++k)
+        EXPECT_NEAR(once.norms[k], each.norms[k], 1e-5 * each.norms[k]) << "step " << k;
+      EXPECT_EQ(once.memory.gradients, one.memory.gradients) << "complete, fp32";
+      if (several) {
+        EXPECT_GT(once.memory.gradients, each.memory.gradients);
+      }
+      EXPECT_EQ(once.memory.weights, each.memory.weights);
+      auto const plain = train(stage, dtype, false, 1), same = train(stage, dtype, true, 1);
+      EXPECT_EQ(same.memory.gradients, plain.memory.gradients) << "one micro-step has no cost";
+    }
+  }
+}
+
 /// A state's queue may be another than the compute queue: the same bits.
 TEST(Engine, UpdatesStatesOnTheQueueOfTheirPlacement) {
   auto const train = [](zero::PlaceState const& place) {
     auto config = config_of(1, Dtype::bf16);
     Training training(config, QuadraticModel(3), place);
     for (int k = 0; k < 4; ++k) training.step(1e-2);
-    std::vector<float> out;
-    training.model.look(*training.engine, *training.compute,
-                        [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
-    return out;
+    return training.weights();
   };
   auto const update = memory::make_worker_queue("update");
   std::vector<std::string> placed;

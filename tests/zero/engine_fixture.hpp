@@ -40,7 +40,7 @@ struct Training {
 
   /// One optimizer step over the samples of the global batch; rank r takes the r-th share of each
   /// micro-step.
-  zero::StepResult step(double learning_rate) {
+  zero::StepResult step(double learning_rate, zero::StepValues const& values = {}) {
     int const micro_steps = engine->config().accumulation_steps,
               share = global_samples / micro_steps / ranks();
     engine->begin_step();
@@ -49,7 +49,15 @@ struct Training {
       model.train((k * ranks() + rank()) * share, share, engine->gradient_scale() / global_samples,
                   *engine, *compute);
     }
-    return engine->finish_step(learning_rate);
+    return engine->finish_step(learning_rate, values);
+  }
+
+  /// Working weights in the order of the model, as a pass sees them. Collective.
+  std::vector<float> weights() {
+    std::vector<float> out;
+    model.look(*engine, *compute,
+               [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
+    return out;
   }
 
   QuadraticModel model;
@@ -57,6 +65,19 @@ struct Training {
   std::unique_ptr<memory::Queue> compute;
   std::unique_ptr<zero::Engine> engine;
 };
+
+/// Whether all ranks have the bits of rank 0; the same answer on every rank. Collective.
+inline bool same_on_all_ranks(comm::Collectives& comm, std::vector<float> const& values) {
+  std::string const mine(reinterpret_cast<char const*>(values.data()), values.size() * 4);
+  return comm::agree(comm, comm::broadcast_bytes(comm, mine, 0) == mine);
+}
+
+/// Elements of the units of QuadraticModel(blocks, true).
+namespace tied_model {
+constexpr int blocks = 3;
+constexpr std::int64_t embedding = 1152, block = 640, head = 128;
+constexpr std::int64_t parameters = embedding + blocks * block + head;
+}  // namespace tied_model
 
 /// The optimizer in double precision on all elements, with gradients as the engine's ranks and
 /// micro-steps round them.

@@ -34,8 +34,8 @@ zero::EngineConfig config_of(int stage, Dtype dtype, int micro_steps) {
 /// The leaf of the tree that a rank computes in a micro-step.
 int leaf(zero::EngineConfig const& config, int micro_step, comm::Collectives const& comm,
          int micro_steps) {
-  return config.stage >= 2 ? micro_step * comm.size() + comm.rank()
-                           : comm.rank() * micro_steps + micro_step;
+  return reduces_micro_steps(config) ? micro_step * comm.size() + comm.rank()
+                                     : comm.rank() * micro_steps + micro_step;
 }
 
 /// @p counted of the last step have samples; the values of this rank's shards are gathered
@@ -52,7 +52,7 @@ Trajectory train(zero::EngineConfig const& config, comm::Collectives& comm, int 
     int const each = static_cast<int>(
         std::bit_ceil(static_cast<unsigned>((used + comm.size() - 1) / comm.size())));
     int const most =
-        config.stage >= 2 ? (used + comm.size() - 1) / comm.size() : std::min(each, used);
+        reduces_micro_steps(config) ? (used + comm.size() - 1) / comm.size() : std::min(each, used);
     engine->begin_step();
     for (int k = 0; k < most; ++k) {
       int const at = leaf(config, k, comm, each);
@@ -102,9 +102,13 @@ TEST_P(TreeOfSums, HasTheSameBitsOnAnyPowerOfTwoOfRanksAtEveryStage) {
       auto const group =
           world->split({world->rank() / ranks, world->rank(), ranks, concat("of ", ranks)});
       for (int stage = 0; stage <= 3; ++stage)
-        EXPECT_EQ(train(config_of(stage, GetParam(), micro_batches / ranks), *group, counted),
-                  expected)
-            << ranks << " ranks, stage " << stage << ", " << counted << " micro-batches";
+        for (bool const reduce_once : {false, true}) {
+          auto config = config_of(stage, GetParam(), micro_batches / ranks);
+          config.reduce_once = reduce_once;
+          EXPECT_EQ(train(config, *group, counted), expected)
+              << ranks << " ranks, stage " << stage << ", " << counted << " micro-batches"
+              << (reduce_once ? ", reduced once" : "");
+        }
     }
   }
 }

@@ -18,11 +18,32 @@ QuadraticModel::Spoil spoil_on(int rank, float value) {
   };
 }
 
-std::vector<float> weights_of(Training& training) {
-  std::vector<float> out;
-  training.model.look(*training.engine, *training.compute,
-                      [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
-  return out;
+/// Addends that a sum of doubles rounds differently in another order, and counts beyond fp32.
+TEST(ValuesOfAStep, AreSummedOverTheRanksWithTheNorm) {
+  auto const& info = session().info();
+  zero::StepValues values;
+  values.addends = {1e16, 0.0, -1e16};
+  values.counts.fill(info.rank);
+  values.counts.back() = (std::int64_t{1} << 40) + info.rank;
+  std::int64_t const of_ranks = std::int64_t{info.world_size} * (info.world_size - 1) / 2;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (auto const order : {zero::SumOrder::ranks, zero::SumOrder::tree}) {
+      auto config = config_of(stage);
+      config.sum_order = order;
+      Training with(config), without(config);
+      for (int i = 0; i < 2; ++i) {  // the values of one step are not those of the next
+        values.addends[1] = 1.0 + i + info.rank;
+        auto const result = with.step(1e-2, values), plain = without.step(1e-2);
+        EXPECT_EQ(result.grad_norm, plain.grad_norm);
+        EXPECT_EQ(plain.sums.addends, 0.0);
+        double const exact = static_cast<double>((1 + i) * info.world_size + of_ranks);
+        bool const is_exact = order == zero::SumOrder::tree;  // else a rank loses at most 2
+        EXPECT_NEAR(result.sums.addends, exact, is_exact ? 0.0 : 2.0 * info.world_size);
+        EXPECT_EQ(result.sums.counts.front(), of_ranks);
+        EXPECT_EQ(result.sums.counts.back(), info.world_size * (std::int64_t{1} << 40) + of_ranks);
+      }
+      EXPECT_EQ(with.weights(), without.weights());
+    }
 }
 
 class Overflow : public ::testing::TestWithParam<int> {
@@ -40,12 +61,12 @@ TEST_P(Overflow, OnOneRankSkipsTheStepOnAll) {
       SerialTraining serial(config, training.model, training.ranks());
       serial.step(1e-2);
       training.step(1e-2);
-      auto const before = weights_of(training);
+      auto const before = training.weights();
       training.model.spoil = spoil_on(last_rank(), bad);
       auto const skipped = training.step(1e-2);
       EXPECT_TRUE(skipped.skipped);
       EXPECT_EQ(skipped.grad_norm, infinity);
-      EXPECT_EQ(weights_of(training), before);
+      EXPECT_EQ(training.weights(), before);
       EXPECT_EQ(training.engine->optimizer_steps(), 1);
       // nothing of the bad step stays behind
       training.model.spoil = {};

@@ -7,6 +7,8 @@
 namespace tessera::test {
 namespace {
 
+using namespace tied_model;
+
 constexpr int group_size = 2;
 
 int ranks() { return session().info().world_size; }
@@ -18,13 +20,6 @@ bool has_nodes_of_two() {
 zero::EngineConfig grouped(zero::EngineConfig config) {
   config.shard_group_size = group_size;
   return config;
-}
-
-std::vector<float> weights_of(Training& training) {
-  std::vector<float> out;
-  training.model.look(*training.engine, *training.compute,
-                      [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
-  return out;
 }
 
 struct Scenario {
@@ -95,10 +90,7 @@ TEST_P(ShardGroups, TrainAsTheSerialOptimizerDoes) {
   EXPECT_LE(
       weight_difference(training, serial),
       dtype == Dtype::fp32 ? scenario.tolerance : std::ldexp(1.0, dtype == Dtype::bf16 ? -6 : -9));
-  auto const weights = weights_of(training);
-  std::string const mine(reinterpret_cast<char const*>(weights.data()), weights.size() * 4);
-  EXPECT_TRUE(
-      comm::agree(*training.recording, comm::broadcast_bytes(*training.recording, mine, 0) == mine))
+  EXPECT_TRUE(same_on_all_ranks(*training.recording, training.weights()))
       << "every copy of the states has the same bits";
 }
 
@@ -111,7 +103,7 @@ TEST(ShardGroups, OfANodeHaveTheBitsOfStatesThatAllRanksShare) {
     for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
       Training groups(grouped(config_of(stage, dtype))), all(config_of(stage, dtype));
       for (int k = 0; k < 5; ++k) (void)groups.step(1e-2), (void)all.step(1e-2);
-      EXPECT_EQ(weights_of(groups), weights_of(all)) << "stage " << stage << " " << name_of(dtype);
+      EXPECT_EQ(groups.weights(), all.weights()) << "stage " << stage << " " << name_of(dtype);
     }
 }
 
@@ -119,24 +111,23 @@ TEST(ShardGroups, OfANodeHaveTheBitsOfStatesThatAllRanksShare) {
 TEST(ShardGroups, SkipAStepTogether) {
   if (ranks() != 4) GTEST_SKIP() << "needs two copies";
   Training training(grouped(config_of(3)));
-  auto const before = weights_of(training);
+  auto const before = training.weights();
   training.model.spoil = [&](UnitIndex, int, std::int64_t, float g) {
     return training.rank() == 3 ? INFINITY : g;
   };
   EXPECT_TRUE(training.step(1e-2).skipped);
-  EXPECT_EQ(weights_of(training), before);
+  EXPECT_EQ(training.weights(), before);
 }
 
 /// P parameters, shares of S ranks, R copies, A micro-steps: inside a group as ZeRO on S ranks,
 /// and 2 (R-1)/R P/S elements across once per step.
 TEST(ShardGroups, SendOnceAcrossCopies) {
   if (ranks() != 4) GTEST_SKIP() << "needs two copies";
-  constexpr std::int64_t parameters = 1152 + 3 * 640 + 128;
   for (int stage = 1; stage <= 3; ++stage)
     for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
       auto config = grouped(config_of(stage, dtype));
       config.accumulation_steps = 2;
-      Training training(config, QuadraticModel(3, true));
+      Training training(config, QuadraticModel(blocks, true));
       (void)training.step(1e-2);
       training.recording->clear();
       (void)training.step(1e-2);
@@ -153,13 +144,33 @@ TEST(ShardGroups, SendOnceAcrossCopies) {
     }
 }
 
+TEST(ShardGroups, ReduceOnceInsideAndAcrossOnRequest) {
+  if (ranks() != 4) GTEST_SKIP() << "needs two copies";
+  for (int const stage : {2, 3}) {
+    auto config = grouped(config_of(stage));
+    config.accumulation_steps = 4;
+    config.reduce_once = true;
+    Training training(config, QuadraticModel(blocks, true));
+    (void)training.step(1e-2);
+    training.recording->clear();
+    (void)training.step(1e-2);
+    std::size_t inside = 0, across = 0;
+    for (auto const& r : training.recording->records()) {
+      if (r.operation == "reduce_scatter") inside += r.bytes_sent;
+      if (r.group.starts_with("replica group")) across += r.bytes_sent;
+    }
+    EXPECT_EQ(inside, parameters / group_size * size_of(Dtype::fp32)) << "stage " << stage;
+    EXPECT_EQ(across, inside);
+  }
+}
+
 TEST(ShardGroups, HoldTheirPartOfTheStates) {
   if (ranks() % group_size != 0) GTEST_SKIP() << ranks() << " ranks are no groups of two";
   for (int stage = 1; stage <= 3; ++stage) {
-    Training training(grouped(config_of(stage, Dtype::bf16)), QuadraticModel(3, true));
+    Training training(grouped(config_of(stage, Dtype::bf16)), QuadraticModel(blocks, true));
     (void)training.step(1e-2);
     auto const m = training.engine->memory();
-    std::size_t const n = 1152 + 3 * 640 + 128, s = group_size;
+    std::size_t const n = parameters, s = group_size;
     EXPECT_EQ(m.weights, 2 * n / (stage == 3 ? s : 1));
     EXPECT_EQ(m.gradients, 2 * n / (stage >= 2 ? s : 1));
     EXPECT_EQ(m.master_weights + m.optimizer_state, 12 * n / s);

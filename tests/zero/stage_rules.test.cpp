@@ -43,6 +43,21 @@ TEST(StageRules, KeepGradientsInTheDtypeThatLosesNothing) {
   EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::fp32);
 }
 
+TEST(StageRules, ReduceOnceKeepsCompleteGradientsWhereThereAreMicroSteps) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto c = config_of(stage, Dtype::bf16);
+    c.reduce_once = true;
+    EXPECT_EQ(rules_for(c, 4).shards_gradients, stage >= 2) << "one micro-step";
+    c.accumulation_steps = 2;
+    auto const rules = rules_for(c, 4);
+    EXPECT_FALSE(rules.shards_gradients);
+    EXPECT_EQ(rules.gradient_dtype, Dtype::fp32) << "sums over micro-steps";
+    EXPECT_EQ(rules.shards_weights, stage == 3);
+    c.quantized_gradients.emplace();
+    EXPECT_THROW(validate(c), ConfigError);
+  }
+}
+
 TEST(StageRules, Fp16GradientsAreDividedWhereDeepSpeedDividesThem) {
   auto const averaging = [](EngineConfig const& c) {
     auto const a = rules_for(c, 4).averaging;

@@ -6,9 +6,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr std::int64_t embedding = 1152, block = 640, head = 128;
-constexpr int blocks = 3;
-constexpr std::int64_t parameters = embedding + blocks * block + head;
+using namespace tied_model;
 
 /// Bytes sent by kind of operation in one step, after a first one; the statistics' all-reduce is
 /// counted apart.
@@ -82,6 +80,18 @@ TEST_P(Traffics, Stage2ReduceScattersInEveryMicroStep) {
   auto const t = measure(config(2));
   EXPECT_EQ(t.reduce_scatter, micro_steps() * once());
   EXPECT_EQ(t.all_gather, once());
+}
+
+TEST_P(Traffics, Stages2And3ReduceScatterOncePerStepOnRequest) {
+  for (int const stage : {2, 3}) {
+    auto c = config(stage);
+    auto const each = measure(c);
+    c.reduce_once = true;
+    auto const t = measure(c);
+    EXPECT_EQ(t.reduce_scatter, once()) << "stage " << stage;
+    EXPECT_EQ(t.all_gather, each.all_gather);
+    EXPECT_EQ(t.all_reduce, 0u);
+  }
 }
 
 TEST_P(Traffics, Stage3GathersForEveryAcquisitionWithoutPrefetch) {

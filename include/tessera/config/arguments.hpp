@@ -147,6 +147,7 @@ struct TrainingArguments {
   std::string collectives = "auto";  ///< between nodes: auto, flat or two-level
   /// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
   std::string reproducible = "run";
+  bool reduce_once = false;  ///< stages 2 and 3: gradients are reduced in the last micro-step only
   double comm_timeout_seconds = 300.0;  ///< of every wait for other ranks
   double node_timeout_seconds = 30.0;   ///< heartbeat timeout of a node; 0: none
 

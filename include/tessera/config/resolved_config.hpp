@@ -73,6 +73,7 @@ struct ResolvedConfig {
   /// it. 0: gradients move as values.
   std::int64_t gradient_node_size = 0;
   bool reproducible_world = false;  ///< the same bits for any power of two of ranks
+  bool reduce_once = false;         ///< see zero::EngineConfig
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;
   std::int64_t allgather_bucket_size = 500'000'000;

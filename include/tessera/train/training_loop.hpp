@@ -59,7 +59,7 @@ class TrainingLoop {
     StatusFile& status;
     Deadline& deadline;
     StopCheck& stop_check;  ///< the passes of `step` and `evaluator` call it
-    /// What this rank asks for after a step.
+    /// What this rank asks for after a step that asked nobody.
     std::function<StepRequests()> local_requests;
   };
   TrainingLoop(Options options, Parts parts);
@@ -79,7 +79,8 @@ class TrainingLoop {
  private:
   Outcome run_steps();
   StepOutcome train(std::int64_t step);
-  StepRequests exchange_requests(double step_seconds);
+  StepRequests exchange_requests(StepOutcome const& outcome);
+  StepRequests requests_after(StepOutcome const& outcome);
   void log_step(std::int64_t step, StepOutcome const& outcome);
   void run_events(std::int64_t step);
   bool stops_early(std::int64_t step);

@@ -13,6 +13,7 @@
 #include "tessera/optim/schedule.hpp"
 #include "tessera/train/model_context.hpp"
 #include "tessera/train/pass_timer.hpp"
+#include "tessera/train/step_requests.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {
@@ -27,6 +28,8 @@ struct StepOutcome {
   double seconds = 0.0;
   std::optional<PhaseTimes> phases = {};  ///< with a timer
   double data_seconds = 0.0;              ///< in which the step waited for its samples
+  /// Of all ranks, polled after the last backward pass; none: the step asked nobody.
+  std::optional<StepRequests> requests = {};
 };
 
 class TrainingStep {
@@ -42,6 +45,8 @@ class TrainingStep {
     /// The loss of a micro-batch, which outlives the step; null: cross-entropy of the next token.
     std::function<model::LogitLoss*(model::Batch const& batch)> loss{};
     data::LoaderOptions loader{};
+    /// What this rank asks for; null: the step asks nobody.
+    std::function<StepRequests()> requests{};
   };
   /// @param context  `weights` is @p engine
   TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,
@@ -52,7 +57,7 @@ class TrainingStep {
 
  private:
   data::LoadedBatch stand_in() const;
-  double sum_over_ranks(std::vector<model::LossSum> const& losses) const;
+  zero::StepValues values(std::vector<model::LossSum> const& losses, double seconds) const;
   std::vector<data::LoadedBatch> load(std::int64_t step, data::Sampler const& sampler);
   std::int64_t predictions(std::int64_t samples,
                            std::vector<data::LoadedBatch> const& micro_batches) const;

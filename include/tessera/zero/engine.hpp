@@ -4,6 +4,7 @@
 /// et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC'20; gradient
 /// buckets and overlap: docs/explanation/zero.md.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -55,7 +56,8 @@ struct GradientReduction {
 /// ranks: sums over micro-steps one after the other, and over ranks as comm::Collectives forms
 /// them. tree: one binary tree over ranks and micro-steps, in fp32, and an exact gradient norm, so
 /// that 1, 2, 4, ... ranks with the same micro-batches get the same bits at every stage. Stages 0
-/// and 1 sum the micro-batches of a rank first, stages 2 and 3 those of a micro-step.
+/// and 1 sum the micro-batches of a rank first, and so does EngineConfig::reduce_once; stages 2 and
+/// 3 those of a micro-step.
 enum class SumOrder { ranks, tree };
 
 struct EngineConfig {
@@ -73,6 +75,10 @@ struct EngineConfig {
   int accumulation_steps = 1;
   GradientReduction reduction;
   SumOrder sum_order = SumOrder::ranks;
+  /// Stages 2 and 3 with several micro-steps: each rank keeps complete gradients, sums them over
+  /// its micro-steps, and the last one reduces them, as at stage 1. Else shards are reduced in
+  /// every micro-step.
+  bool reduce_once = false;
   bool overlap_comm = true;  ///< reduce while backward continues; false: wait for each bucket
   std::int64_t reduce_bucket_size = 500'000'000;  ///< most elements of one reduction
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -94,6 +100,24 @@ struct EngineConfig {
   std::optional<OptimizerOffload> optimizer_offload;
 };
 
+/// Values whose sums over all ranks a step forms in the all-reduce of its gradient norm, so that
+/// they cost no message of their own.
+struct StepValues {
+  static constexpr std::size_t count = 10;
+  /// This rank's addends of one sum; with SumOrder::tree the sum is exact.
+  std::vector<double> addends;
+  std::array<std::int64_t, count> counts{};  ///< each summed; the sums are below 2^53
+};
+struct StepSums {
+  double addends = 0.0;
+  std::array<std::int64_t, StepValues::count> counts{};
+};
+
+/// Gradients of @p config move in every micro-step, not only in the last one.
+inline bool reduces_micro_steps(EngineConfig const& config) {
+  return config.stage >= 2 && !(config.reduce_once && config.accumulation_steps > 1);
+}
+
 struct StepResult {
   double grad_norm = 0.0;   ///< global, unscaled, before clipping
   double loss_scale = 1.0;  ///< that produced these gradients
@@ -101,6 +125,7 @@ struct StepResult {
   /// Of an optimizer that compresses its communication: "warm-up", "compressed"; else empty. In
   /// compressed steps grad_norm is the root mean square of the norms of the ranks' gradients.
   char const* phase = "";
+  StepSums sums = {};
 };
 
 /// What the swap files of a run really use.
@@ -169,7 +194,9 @@ class Engine : public memory::ParamProvider {
   /// Reduces the gradients, computes norm and overflow, clips, updates, and all-gathers the updated
   /// weights. On a device the host waits once, for the overflow flag, after it has enqueued the
   /// update; on overflow that update changes nothing.
-  virtual StepResult finish_step(double learning_rate) = 0;
+  /// @param values of this rank, see StepResult::sums
+  virtual StepResult finish_step(double learning_rate, StepValues const& values) = 0;
+  StepResult finish_step(double learning_rate) { return finish_step(learning_rate, {}); }
   virtual double loss_scale() const = 0;
   /// What a model multiplies d(sum of token losses) / (predicted tokens of the global batch) by:
   /// the loss scale, and in fp16 the number of ranks, as DeepSpeed's gradients of a rank's own mean

@@ -122,6 +122,7 @@ void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("time_limit", a.time_limit_minutes);
   visit("collectives", a.collectives);
   visit("reproducible", a.reproducible);
+  visit("reduce_once", a.reduce_once);
   visit("auto_tune", a.auto_tune);
   visit("tune_minutes", a.tune_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);

@@ -137,6 +137,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("stage", c.stage);
   visit_groups(visit, c);
   visit("reproducible_world", c.reproducible_world);
+  visit("reduce_once", c.reduce_once);
   visit("overlap_comm", c.overlap_comm);
   visit("gather_16bit_weights", c.gather_16bit_weights);
   visit("reduce_bucket_size", c.reduce_bucket_size);
@@ -187,6 +188,8 @@ void copy_arguments(TrainingArguments const& arguments, ResolvedConfig& config) 
   from("neftune_noise_alpha", "neftune_noise_alpha");
   config.reproducible_world = arguments.reproducible == "world";
   from("reproducible_world", "reproducible");
+  config.reduce_once = arguments.reduce_once;
+  from("reduce_once", "reduce_once");
 }
 
 }  // namespace tessera::config::detail

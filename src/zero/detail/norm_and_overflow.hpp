@@ -1,7 +1,7 @@
 #pragma once
 /// The gradient norm and the overflow flag of a step: the same bits on every rank and in every
 /// stage, computed on the compute queue. On a device the host reads them after the update that
-/// depends on them is enqueued.
+/// depends on them is enqueued. Values of the caller are summed in the same all-reduce.
 
 #include "detail/comm_buffer.hpp"
 #include "detail/offloaded_gradients.hpp"
@@ -17,6 +17,8 @@ class NormAndOverflow {
   /// Collective.
   explicit NormAndOverflow(StoreContext const& context);
 
+  /// Of this rank, for the next compute(), after read() of the one before.
+  void set_values(StepValues const& values);
   /// Each rank reads its own shards (@p shards), also where it holds all gradients. Collective.
   void compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
                kernels::GradientLimits const& limits);
@@ -30,6 +32,8 @@ class NormAndOverflow {
   bool is_on_host() const { return !read_back_.data(); }
   /// Blocks the host. @throws PeerLostError when a rank is missing
   kernels::StepDecision read() const;
+  /// After read().
+  StepSums sums() const;
 
  private:
   kernels::StepDecision* decision() const {
@@ -41,13 +45,18 @@ class NormAndOverflow {
   }
   void decide(kernels::GradientLimits const& limits);
   bool is_exact() const { return context_.config.sum_order == SumOrder::tree; }
+  /// Places of the values in the all-reduce, after those of the norm.
+  std::int64_t norm_places() const;
+  std::int64_t value_places() const;
   /// The sums from the digits of all ranks.
   void round_digits();
 
   StoreContext context_;
-  CommBuffer sums_;    ///< [2] fp64, see kernels::gradient_statistics
-  CommBuffer digits_;  ///< int64, of an exact sum; empty: the norm is a sum of doubles
+  CommBuffer sums_;        ///< [2] fp64, see kernels::gradient_statistics, and those of the values
+  CommBuffer digits_;      ///< int64, of exact sums; empty: the sums are of doubles
+  memory::Buffer values_;  ///< of this rank, as they are summed
   memory::Buffer decision_, read_back_;  ///< read_back_: pinned, on a device only
+  memory::Buffer sums_back_;             ///< of the values, on a device only
   comm::Pending sums_complete_;
   memory::Event computed_;
 };

@@ -163,6 +163,9 @@ void validate_quantized_gradients(EngineConfig const& c) {
                    "err_beta is ", feedback ? feedback->beta : 0.0, "; use a number from 0 to 1");
   TESSERA_VALIDATE(!feedback || feedback->reset_steps > 0, ConfigError, "reset_T is ",
                    feedback ? feedback->reset_steps : 0, "; use a positive number of steps");
+  TESSERA_VALIDATE(!c.reduce_once, ConfigError,
+                   "--reduce_once with zero_quantized_gradients, whose codes are of the gradients "
+                   "of a micro-step; use one of them");
 }
 
 }  // namespace
@@ -171,7 +174,7 @@ StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace 
   StageRules rules;
   rules.reduces = ranks > 1;
   rules.shards_optimizer = config.stage >= 1 && rules.reduces;
-  rules.shards_gradients = config.stage >= 2 && rules.reduces;
+  rules.shards_gradients = reduces_micro_steps(config) && rules.reduces;
   bool const on_device = space == memory::MemorySpace::device;
   rules.shards_weights = config.stage >= 3 && (rules.reduces || config.weight_swap ||
                                                (config.weight_offload && on_device));
@@ -180,7 +183,7 @@ StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace 
     rules.averaging = averaging_of(config, ranks, copies);
   rules.offloads_optimizer = on_device && config.use == EngineUse::training &&
                              (config.optimizer_offload || config.optimizer_swap);
-  rules.offloads_gradients = rules.offloads_optimizer && config.stage >= 2;
+  rules.offloads_gradients = rules.offloads_optimizer && reduces_micro_steps(config);
   rules.separate_master = config.dtype != config.master_dtype || rules.offloads_optimizer;
   return rules;
 }

@@ -22,8 +22,8 @@ struct Averaging {
 struct StageRules {
   bool shards_weights = false;         ///< stage 3: weights are gathered for a lease, of one rank
                                        ///< only where they are offloaded
-  bool shards_gradients = false;       ///< stages 2, 3: reduce-scattered in every micro-step; else
-                                       ///< complete, reduced in the last
+  bool shards_gradients = false;       ///< stages 2, 3: reduce-scattered in every micro-step; else,
+                                       ///< also with reduce_once, complete, reduced in the last
   bool shards_optimizer = false;       ///< stages 1..3: master weights and states of the shard only
   bool reduces = false;                ///< more than one rank shares a copy of the states
   Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
@@ -32,7 +32,8 @@ struct StageRules {
   /// The model computes on a device, and master weights and states are in host memory or on a
   /// drive: the host updates them.
   bool offloads_optimizer = false;
-  /// Then stages 2, 3: complete gradients of a unit leave the device in every micro-step.
+  /// Then stages 2, 3: complete gradients of a unit leave the device in every micro-step; with
+  /// reduce_once in the last.
   bool offloads_gradients = false;
 };
 

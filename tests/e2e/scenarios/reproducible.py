@@ -7,17 +7,20 @@ from support import TINY, refused, safetensors, zero
 MICRO_BATCHES = 8  # of a step; 37 samples in micro-batches of 2: the last step of an epoch has three of them
 
 
-def run(b, name, ranks, stage, nodes=None, dtype=None, **more):
-    """What a training computes."""
-    config = b.config(f"ds{stage}.json", zero(stage, **({"bf16": {"enabled": True}} if dtype else {})))
+def run(b, name, ranks, stage, nodes=None, dtype=None, scale=None, log=None, **more):
+    """What a training computes. scale: members of DeepSpeed's fp16 section; log: a list that gets the messages"""
+    config = b.config(f"ds{stage}.json", zero(stage, **({dtype: dict(enabled=True, **(scale or {}))} if dtype else {})))
     flags = dict(reproducible="world", config_overrides=TINY.replace("pdrop=0.0", "pdrop=0.1"), max_steps=7, max_train_samples=37,
                  per_device_train_batch_size=2, gradient_accumulation_steps=MICRO_BATCHES // ranks, deepspeed=config, train_sampling_strategy="random",
                  validation_file=str(b.text), max_eval_samples=13, do_eval=True, eval_strategy="steps", eval_steps=3, per_device_eval_batch_size=2,
                  max_grad_norm=0.5, dataloader_num_workers=0)
     if dtype:
         flags[dtype] = True
-    b.train(ranks, b.common(name, **dict(flags, **more)), nodes=nodes)
-    return {"numbers": [{k: m[k] for k in ("step", "loss", "grad_norm", "eval_loss") if k in m} for m in b.metrics(name)],
+    done = b.train(ranks, b.common(name, **dict(flags, **more)), nodes=nodes)
+    if log is not None:
+        log.append(done.stderr)
+    kept = ("step", "loss", "grad_norm", "eval_loss", "loss_scale", "skipped")
+    return {"numbers": [{k: m[k] for k in kept if k in m} for m in b.metrics(name)],
             "weights": safetensors(b.work / name / "model.safetensors")}
 
 
@@ -40,11 +43,24 @@ def bf16_has_the_same_bits_too(b):
         assert run(b, f"ranks{ranks}", ranks, stage, dtype="bf16") == expected, f"{ranks} ranks, stage {stage}"
 
 
+def fp16_with_loss_scaling_has_the_same_bits_too(b):
+    """A scale that overflows in the first steps and grows later: the same steps are skipped, and all numbers are the same."""
+    scale = dict(initial_scale_power=24, loss_scale_window=2, hysteresis=1)
+    expected = run(b, "alone", 1, 0, dtype="fp16", scale=scale, max_steps=12)
+    steps = [n for n in expected["numbers"] if "loss_scale" in n]
+    assert any(n["skipped"] for n in steps) and not all(n["skipped"] for n in steps), steps
+    assert any(b["loss_scale"] > a["loss_scale"] for a, b in zip(steps, steps[1:])), steps
+    for ranks, stage, nodes, more in ((2, 2, None, {}), (4, 3, "2,2", {}), (4, 1, None, {}), (2, 3, None, {"reduce_once": True})):
+        assert run(b, f"ranks{ranks}stage{stage}", ranks, stage, nodes, dtype="fp16", scale=scale, max_steps=12, **more) == expected, (ranks, stage, more)
+
+
 def a_resume_on_other_ranks_has_the_same_bits(b):
     saving = dict(save_strategy="steps", save_steps=4)
     expected = run(b, "whole", 1, 0, **saving)
     shutil.rmtree(b.work / "whole/checkpoints/step_00000007", ignore_errors=True)
-    done = run(b, "whole", 4, 3, **saving)
+    log = []
+    done = run(b, "whole", 4, 3, log=log, **saving)
+    assert "resuming from" in log[0] and "step_00000004" in log[0], log
     assert done["weights"] == expected["weights"]
     assert {n["step"]: n for n in done["numbers"] if "grad_norm" in n} == {n["step"]: n for n in expected["numbers"] if "grad_norm" in n}
 
