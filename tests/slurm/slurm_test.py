@@ -58,7 +58,7 @@ class Cluster(Bench):
     def output(self, job):
         return "\n".join(p.read_text(errors="replace") for p in sorted(self.work.glob(f"*{job}.out")))
 
-    def wait_for_losses(self, output, count, seconds=60):
+    def wait_for_losses(self, output, count, seconds=150):
         wait_for(lambda: (self.work / output / "metrics.jsonl").exists() and len(self.losses(output)) >= count, seconds)
 
     def script_of(self, name, text):
@@ -169,7 +169,7 @@ def save_on_request(b):
     b.wait_for_losses("run", 5)
     assert not (b.work / "run/checkpoints/latest").exists()
     b.run(["scancel", "--signal=USR2", job])
-    wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 20)
+    wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 60)
     saved = len(b.losses("run"))
     b.wait_for_losses("run", saved + 5)
     assert b.field(job, "JobState") == "RUNNING"
