@@ -114,15 +114,8 @@ std::vector<std::string> changes_that_fit(Planner& planner) {
       out.push_back(fmt::format("--nodes {}", nodes));
       break;
     }
-  auto const& planned = planner.evaluate(*least);
-  bool const on_device = planner.computes_on_device();
-  auto const limit = on_device ? request.limits.device : request.limits.host;
-  auto const need = on_device ? planned.device_bytes : planned.host_bytes;
-  if (limit > 0 && need > limit)
-    out.push_back(fmt::format("{} {} per rank", human_bytes(need),
-                              on_device ? "of device memory" : "of host memory"));
-  if (on_device && request.limits.host > 0 && planned.host_bytes > request.limits.host)
-    out.push_back(fmt::format("{} of host memory per rank", human_bytes(planned.host_bytes)));
+  if (auto const need = need_text(planner.evaluate(*least), request.limits); !need.empty())
+    out.push_back(need + " per rank");
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "tessera/config/node_groups.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/plan/shard_groups.hpp"
 #include "tessera/train/adapter.hpp"
@@ -280,6 +281,24 @@ std::vector<PlannedChoice> Planner::compare() {
     return is_faster_by_the_guides(a.choice, b.choice);
   });
   return out;
+}
+
+std::string limits_text(Limits const& limits) {
+  std::vector<std::string> out;
+  for (auto const& [bytes, what] : {std::pair(limits.device, "device memory"),
+                                    std::pair(limits.host, "host memory"),
+                                    {limits.nvme, "NVMe"}})
+    if (bytes > 0) out.push_back(concat(human_bytes(bytes), " of ", what));
+  return join(out, " and ");
+}
+
+std::string need_text(PlannedChoice const& planned, Limits const& limits) {
+  auto const excess = [](std::int64_t need, std::int64_t limit) {
+    return fits(need, limit) ? 0 : need;
+  };
+  return limits_text({.device = excess(planned.device_bytes, limits.device),
+                      .host = excess(planned.host_bytes, limits.host),
+                      .nvme = excess(planned.nvme_bytes, limits.nvme)});
 }
 
 bool is_better(PlannedChoice const& a, PlannedChoice const& b) {

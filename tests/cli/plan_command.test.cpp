@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "command_output.hpp"
+#include "error_of.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string plan(std::vector<std::string> words) {
   words.insert(words.begin(), "plan");
@@ -40,6 +43,18 @@ TEST(PlanCommand, OptionsOfTheRunSetTheLimits) {
   EXPECT_THAT(plan(words), HasSubstr("device 1.2 GiB"));
   words.back() = "1025MiB";
   EXPECT_THROW(plan(words), ConfigError) << "nothing fits";
+}
+
+TEST(PlanCommand, NamesTheMemoryThatIsTooSmall) {
+  auto const error = [](std::vector<std::string> const& words) {
+    return error_of<ConfigError>([&] { (void)plan(with_model(words)); });
+  };
+  EXPECT_THAT(error({"--device_memory", "80GiB", "--host_memory", "1MiB"}),
+              AllOf(HasSubstr("into 80.0 GiB of device memory and 1.0 MiB of host memory per rank"),
+                    Not(HasSubstr("MiB and")), HasSubstr(" MiB of host memory per rank")));
+  // one change, as both are needed
+  EXPECT_THAT(error({"--device_memory", "1MiB", "--host_memory", "1MiB"}),
+              HasSubstr("one of: 1.0 GiB of device memory and "));
 }
 
 TEST(PlanCommand, RefusesSizesAndMachinesThatItDoesNotKnow) {

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// Eight devices per node, of 100 TFLOP/s.
 std::string machine(ScratchFiles const& files) {
@@ -49,6 +50,28 @@ TEST(SimulateCommand, NodeCountsAreAListOrDouble) {
   EXPECT_THAT(error("8:4"), HasSubstr("empty range"));
   EXPECT_THAT(error(""), HasSubstr("--nodes"));
   EXPECT_THAT(error("many"), HasSubstr("'many'"));
+}
+
+TEST(SimulateCommand, SaysWhatDoesNotFit) {
+  ScratchFiles const files;
+  auto profile = ConfigTree::read(machine(files));
+  profile.set("device_memory", "20MiB");
+  auto const small = files.write("small.json", profile.dump());
+  auto const said = test::output_of(
+      add_simulate, {"simulate", "--machine", small, "--nodes", "1:2", "--", "--model_type", "gpt2",
+                     "--config_overrides", "n_embd=256,n_layer=4,n_head=4,vocab_size=4096",
+                     "--bf16", "--block_size", "128"});
+  EXPECT_THAT(said, HasSubstr("Does not fit on 1, 2 nodes: it needs "));
+  EXPECT_THAT(said, HasSubstr("of device memory per rank on 1; tessera plan"));
+  EXPECT_THAT(simulate(files, {"--nodes", "1:2"}), Not(HasSubstr("Does not fit")));
+}
+
+TEST(SimulateCommand, StragglersAreRanksOfTheRun) {
+  ScratchFiles const files;
+  EXPECT_THAT(error_of<UsageError>([&] {
+                (void)simulate(files, {"--nodes", "1:2", "--slow_ranks", "9", "--slow_by", "1.2"});
+              }),
+              HasSubstr("--slow_ranks is 9, more than the 8 ranks of 1 node"));
 }
 
 TEST(SimulateCommand, PrintsScalingAndDuration) {

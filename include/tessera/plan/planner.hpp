@@ -101,6 +101,11 @@ class Planner {
   std::deque<PlannedChoice> known_;  ///< addresses stay
 };
 
+/// "74.5 GiB of device memory and 232.8 GiB of host memory": those that are known.
+std::string limits_text(Limits const& limits);
+/// What @p planned needs of each memory space whose limit it exceeds, in the same words.
+std::string need_text(PlannedChoice const& planned, Limits const& limits);
+
 /// The faster one of two that fit: by time where both have one and they differ by more than 1 %,
 /// else by the guides' order.
 bool is_better(PlannedChoice const& a, PlannedChoice const& b);

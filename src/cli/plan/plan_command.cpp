@@ -78,13 +78,10 @@ void report_nothing_fits(plan::Planner& planner, std::vector<plan::PlannedChoice
   bool const refuses_all =
       std::all_of(choices.begin(), choices.end(), [](auto const& p) { return !p.refused.empty(); });
   if (refuses_all) throw ConfigError(choices.at(0).refused);
-  auto const& l = planner.request().limits;
-  bool const device = planner.computes_on_device();
   auto const changes = plan::changes_that_fit(planner);
-  throw ConfigError(concat("nothing fits into ", human_bytes(device ? l.device : l.host), " of ",
-                           device ? "device" : "host", " memory per rank on ",
-                           counted(planner.request().cluster.ranks(), "rank"),
-                           ", not even stage 3 with the ", "smallest micro-batch; ",
+  throw ConfigError(concat("nothing fits into ", plan::limits_text(planner.request().limits),
+                           " per rank on ", counted(planner.request().cluster.ranks(), "rank"),
+                           ", not even the choice with the least memory; ",
                            changes.empty() ? std::string("use a smaller model or more nodes")
                                            : concat("the smallest changes that would fit, one of: ",
                                                     join(changes, "; "))));

@@ -55,6 +55,10 @@ plan::ScalingRequest request_of(SimulateArguments const& a) {
   out.jitter = a.jitter;
   TESSERA_VALIDATE(a.slow_ranks == 0 || a.slow_by > 1.0, UsageError, "--slow_ranks ", a.slow_ranks,
                    " needs --slow_by with a factor above 1, such as 1.2");
+  TESSERA_VALIDATE(a.slow_ranks <= out.plan.cluster.ranks(), UsageError, "--slow_ranks is ",
+                   a.slow_ranks, ", more than the ", counted(out.plan.cluster.ranks(), "rank"),
+                   " of ", counted(out.nodes.front(), "node"),
+                   "; use fewer, or --nodes that start higher");
   out.stragglers = {.ranks = a.slow_ranks, .compute = a.slow_by};
   return out;
 }
@@ -81,6 +85,27 @@ std::string duration_text(SimulateArguments const& a, plan::ScalingRequest const
                            human_duration(plan::expected_duration(run)));
 }
 
+/// Says on which numbers of nodes the run exceeds the memory of the profile.
+std::string too_large_text(plan::ScalingRequest const& request,
+                           std::vector<plan::ScalingPoint> const& points) {
+  std::vector<std::string> nodes;
+  std::string need;
+  for (auto const& point : points) {
+    if (!point.refused.empty()) continue;
+    auto request_of_point = request.plan;
+    request_of_point.cluster = point.cluster;
+    plan::Planner planner(std::move(request_of_point));
+    auto const& planned = planner.evaluate(point.choice);
+    if (planned.fits || !planned.refused.empty()) continue;
+    if (nodes.empty()) need = plan::need_text(planned, request.plan.limits);
+    nodes.push_back(std::to_string(point.cluster.nodes));
+  }
+  if (nodes.empty()) return "";
+  return concat("Does not fit on ", join(nodes, ", "), nodes.size() == 1 ? " node" : " nodes",
+                ": it needs ", need, " per rank on ", nodes.front(),
+                "; tessera plan shows what fits.\n");
+}
+
 /// Stage 3 of the last point that runs in groups of each size; JSON of the same in @p out.
 std::string advise_groups(plan::ScalingRequest const& request,
                           std::vector<plan::ScalingPoint> const& points, ConfigTree& out) {
@@ -103,6 +128,7 @@ void simulate(SimulateArguments const& a) {
   auto const& machine = *request.plan.machine;
   fmt::print("{}{}\n\n{}", machine.name, machine.measured ? "" : ", which is not measured",
              plan::table_text(points, request.scaling));
+  fmt::print("{}", too_large_text(request, points));
   for (auto const& point : points) fmt::print("{}", duration_text(a, request, point));
   auto json = ConfigTree::object()
                   .set("machine", machine.name)
