@@ -251,6 +251,56 @@ TEST(OneBitOptimizers, StayFiniteWithoutALearningRate) {
         ASSERT_TRUE(std::isfinite(state.unit_shards[u][i])) << state.name;
 }
 
+/// An overflow on one rank leaves all ranks as they were, also between two exchanges.
+TEST(OneBitOptimizers, SkippedStepsChangeNothing) {
+  for (auto const& algorithm : algorithms()) {
+    Training first(config(algorithm)), second(config(algorithm));
+    for (int t = 1; t <= 26; ++t) {
+      EXPECT_FALSE(first.step(rate_of(t)).skipped);
+      EXPECT_FALSE(second.step(rate_of(t)).skipped);
+      if (t != 8 && t != 14 && t != 22) continue;
+      if (second.rank() == 0)
+        second.model.spoil = [](UnitIndex, int, std::int64_t, float) { return INFINITY; };
+      EXPECT_TRUE(second.step(rate_of(t)).skipped);
+      second.model.spoil = {};
+    }
+    auto const a = first.engine->state(), b = second.engine->state();
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      auto const plan = first.engine->plan().of_extent(a[k].extent);
+      for (std::size_t u = 0; u < a[k].unit_shards.size(); ++u)
+        for (std::int64_t i = 0; i < plan.units()[u].shard_numel; ++i)
+          ASSERT_EQ(a[k].unit_shards[u][i], b[k].unit_shards[u][i])
+              << algorithm.name << ": " << a[k].name << " " << i;
+    }
+  }
+}
+
+/// What other units have exchanged does not get into it.
+TEST(OneBitOptimizers, KeepPaddingZero) {
+  for (auto const& algorithm : algorithms()) {
+    Training training(config(algorithm));
+    for (int t = 1; t <= 20; ++t) training.step(rate_of(t));
+    auto const& plan = training.engine->plan();
+    std::int64_t padding = 0;
+    for (auto const& state : training.engine->state()) {
+      if (state.extent != optim::Extent::elementwise) continue;
+      for (std::size_t u = 0; u < state.unit_shards.size(); ++u) {
+        auto const& unit = plan.units()[u];
+        std::vector<float> rest(state.unit_shards[u], state.unit_shards[u] + unit.shard_numel);
+        auto const begin = training.rank() * unit.shard_numel;
+        for (auto const& p : unit.parameters)
+          for (auto i = p.offset.value(); i < p.end().value(); ++i)
+            if (i >= begin && i < begin + unit.shard_numel)
+              rest[static_cast<std::size_t>(i - begin)] = 0.0f;
+        EXPECT_EQ(rest, std::vector<float>(rest.size())) << algorithm.name << ": " << state.name;
+        padding += unit.padded_numel;
+        for (auto const& p : unit.parameters) padding -= p.end() - p.offset;
+      }
+    }
+    EXPECT_GT(padding, 0);
+  }
+}
+
 /// tests/oracles/one_bit.py has the same.
 double number(std::vector<std::int64_t> const& indices) {
   std::int64_t x = 1;
