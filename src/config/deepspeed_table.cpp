@@ -142,10 +142,6 @@ void add_optimizer(OptionTable& t) {
   t.add(boolean, "optimizer.params.cuda_aware", {}, "1-bit optimizers: transport").hint(transport);
   t.add(string, "optimizer.params.comm_backend_name", {}, "1-bit optimizers: transport")
       .hint(transport);
-  for (char const* name : {"coeff_beta", "factor_max", "factor_min", "factor_threshold",
-                           "local_step_scaler", "local_step_clipper"})
-    t.add(real, std::string("optimizer.params.") + name, {}, "1-bit optimizers: compressed steps")
-        .hint("no effect: steps with compression are not implemented");
   t.add(boolean, "optimizer.params.amsgrad", false, "AMSGrad").refuse("leave it out");
   t.add(real, "optimizer.params.max_grad_norm", {}, "gradient clipping")
       .refuse("use gradient_clipping");

@@ -125,6 +125,11 @@ void TrainingLoop::log_step(std::int64_t step, StepOutcome const& outcome) {
                            options_.updates.dtype == Dtype::fp16
                                ? concat(" at loss scale ", outcome.update.loss_scale)
                                : ""));
+  if (std::string const phase = outcome.update.phase; phase != optimizer_phase_) {
+    optimizer_phase_ = phase;
+    parts_.log.info(concat("phase of the optimizer from step ", step, " on: ", phase));
+    parts_.status.set("optimizer_phase", phase);
+  }
   parts_.log.step({step, epochs_after(parts_.sampler, step), parts_.state.tokens, outcome,
                    step - parts_.state.applied_steps, parts_.state.samples});
   if (options_.after_step) options_.after_step(step, outcome);

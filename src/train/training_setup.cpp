@@ -15,7 +15,6 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
-#include "tessera/optim/last_step.hpp"
 #include "tessera/topology/node_size.hpp"
 #include "tessera/train/activation_memory.hpp"
 #include "tessera/train/adapter.hpp"
@@ -64,15 +63,6 @@ checkpoint::RestoreReport read_states(checkpoint::Manifest const& manifest, zero
   }
   std::erase_if(states, is_missing);
   return checkpoint::restore(manifest, plan, states, comm);
-}
-
-void check_last_step(optim::OptimizerSpec const& optimizer, std::int64_t steps) {
-  auto const last = optim::last_step(optimizer);
-  TESSERA_VALIDATE(!last || steps <= last->step, ConfigError, "optimizer ", optimizer.algorithm,
-                   " compresses its communication after step ", last->step,
-                   ", which is not implemented, and this run has ", steps, " steps; raise ",
-                   last->parameter, ", lower --max_steps, or use ",
-                   optimizer.algorithm == "OneBitLamb" ? "Lamb" : "AdamW");
 }
 
 void check_offload(config::ResolvedConfig const& config) {
@@ -212,7 +202,6 @@ void TrainingSetup::plan_steps() {
   if (!job_.arguments.do_train) return;
   run_.sampler.emplace(
       sampler_config(job_.arguments, run_.config, run_.data.train->count(), job_.comm.size()));
-  check_last_step(run_.config.optimizer, run_.sampler->total_steps());
   std::int64_t const steps = run_.sampler->total_steps();
   run_.schedule = makers_.schedule ? makers_.schedule(run_.config, steps)
                                    : config::learning_rate_schedule(run_.config, steps);

@@ -241,6 +241,8 @@ class StagedEngine final : public WeightsEngine {
 
   void begin_pass(memory::Pass pass, std::vector<UnitIndex> acquisitions) override {
     if (pass == memory::Pass::evaluation) finish_delayed_update();
+    if (pass == memory::Pass::evaluation && compressed_)
+      compressed_->share_weights(*optim::compression_of(*optimizer_));
     WeightsEngine::begin_pass(pass, std::move(acquisitions));
   }
 
@@ -252,7 +254,7 @@ class StagedEngine final : public WeightsEngine {
     TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
                      InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
-    communication_ = communication();
+    communication_ = detail::communication_of(*optimizer_, steps_ + 1);
     gradients_->begin_micro_step(
         {index == 0, index + 1 == count, index, is_empty, communication_.reduces_gradients});
     in_micro_step_ = true;
@@ -272,7 +274,7 @@ class StagedEngine final : public WeightsEngine {
       compute_norm_of_own_gradients(limits);
     else
       decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
-    bool const host_decides = decision_.is_on_host() || host_ || communication_.exchanges;
+    bool const host_decides = decision_.is_on_host() || host_ || !communication_.reduces_gradients;
     if (!(host_decides && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
@@ -294,7 +296,7 @@ class StagedEngine final : public WeightsEngine {
     weights_->synchronize();
     weights_->settle();
     state_.settle();
-    if (compressed_) compressed_->average_errors();
+    if (compressed_) compressed_->settle(*optim::compression_of(*optimizer_));
     std::vector<StateView> out;
     for (std::size_t k = 0; k < state_.count(); ++k) {
       state_.copy_shards(k, OptimizerState::Direction::to_host);
@@ -389,17 +391,12 @@ class StagedEngine final : public WeightsEngine {
       is_delayed_ = true;
       return;
     }
-    if (!communication_.exchanges) state_.sum(host_ ? here : there);
+    if (communication_.reduces_gradients) state_.sum(host_ ? here : there);
     weights_->prepare_update();
-    if (communication_.exchanges)
-      return compressed_->run(*optim::compression_of(*optimizer_), there);
+    if (!communication_.reduces_gradients)
+      return compressed_->run(*optim::compression_of(*optimizer_), communication_, there);
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
-  }
-  /// Of the next step.
-  optim::StepCommunication communication() const {
-    auto const* const compression = optim::compression_of(*optimizer_);
-    return compression ? compression->communication(steps_ + 1) : optim::StepCommunication{};
   }
   /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.
   void compute_norm_of_own_gradients(kernels::GradientLimits limits) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/optim/last_step.hpp"
 #include "trajectory.hpp"
 
 namespace tessera::optim::test {
@@ -27,20 +26,6 @@ TEST(OneBit, WarmUpIsAdam) {
   EXPECT_EQ(trained("ZeroOneAdam", {}), adam);
   EXPECT_NE(trained("AdamW", {}), adam);
   EXPECT_EQ(trained("OneBitLamb", {}), trained("Lamb", {{"bias_correction", 0.0}}));
-}
-
-TEST(OneBit, EndsWhereCompressionBegins) {
-  auto const expect_last = [](OptimizerSpec const& spec, std::int64_t step, char const* parameter) {
-    auto const last = last_step(spec);
-    ASSERT_TRUE(last);
-    EXPECT_EQ(last->step, step);
-    EXPECT_EQ(last->parameter, parameter);
-  };
-  EXPECT_FALSE(last_step(make_spec("OneBitAdam", {{"freeze_step", 400.0}})));
-  expect_last(make_spec("OneBitLamb"), 100000, "freeze_step");
-  expect_last(make_spec("ZeroOneAdam"), 16, "var_update_scaler");
-  expect_last(make_spec("ZeroOneAdam", {{"var_freeze_step", 4.0}}), 4, "var_freeze_step");
-  EXPECT_FALSE(last_step(make_spec("AdamW")));
 }
 
 }  // namespace

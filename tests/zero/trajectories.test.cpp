@@ -8,7 +8,6 @@
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
 #include "tessera/comm/host_collectives.hpp"
-#include "tessera/optim/last_step.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {
@@ -369,8 +368,7 @@ TEST(Trajectories, OfEveryOptimizerAreThoseOfTheOracles) {
   }
   for (auto const& info : optim::optimizers())
     EXPECT_TRUE(seen.contains(info.algorithm) ||
-                optim::is_compressing(optim::make_spec(info.algorithm)) ||
-                optim::last_step(optim::make_spec(info.algorithm)))
+                optim::is_compressing(optim::make_spec(info.algorithm)))
         << info.algorithm << " has no trajectory";
 }
 

@@ -10,7 +10,7 @@ namespace tessera::kernels {
 
 /// A run of the partition with one set of rates.
 struct UpdateSegment {
-  static constexpr std::size_t max_states = 3;
+  static constexpr std::size_t max_states = 4;
   void* master = nullptr;                     ///< weights of master_dtype, updated
   std::array<void*, max_states> states = {};  ///< updated; the order is the optimizer's
   void const* gradient = nullptr;

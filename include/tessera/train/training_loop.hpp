@@ -93,6 +93,7 @@ class TrainingLoop {
   UpdateWatch watch_;
   std::optional<BestModel> best_;
   std::int64_t complete_ = 0;          ///< last complete step
+  std::string optimizer_phase_;        ///< empty: it has none
   double seconds_of_last_step_ = 0.0;  ///< the same on all ranks
 };
 

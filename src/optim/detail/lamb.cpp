@@ -4,40 +4,16 @@
 
 #include "detail/elementwise.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/lamb.hpp"
-#include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::optim::detail {
 namespace {
 
 using Range = HyperparameterRule::Range;
 
-std::vector<HyperparameterRule> common_rules() {
-  auto out = adam_rules("added to the root of the mean square");
-  out.push_back({"eps_inside_sqrt", 0.0, Range::flag, "add eps to the mean square instead"});
-  out.push_back(
-      {"max_coeff", 10.0, Range::positive, "largest ratio of the norms of weights and update"});
-  out.push_back({"min_coeff", 0.01, Range::not_negative, "smallest ratio of these norms"});
-  return out;
-}
-
-std::vector<HyperparameterRule> lamb_rules() {
-  auto out = common_rules();
+std::vector<HyperparameterRule> rules() {
+  auto out = lamb_rules();
   out.push_back({"bias_correction", 1.0, Range::flag, "divide the means by 1 - beta^t"});
   return out;
-}
-
-std::vector<HyperparameterRule> one_bit_rules() {
-  auto out = common_rules();
-  out.push_back({"freeze_step", 100000.0, Range::positive, "last step without compression"});
-  return out;
-}
-
-std::vector<StateSpec> states_of(OptimizerSpec const& spec) {
-  TESSERA_VALIDATE(spec.value("min_coeff") <= spec.value("max_coeff"), ConfigError, "optimizer ",
-                   spec.algorithm, ": min_coeff is ", spec.value("min_coeff"), " and max_coeff is ",
-                   spec.value("max_coeff"), "; min_coeff must not be larger");
-  return {{"exp_avg"}, {"exp_avg_sq"}};
 }
 
 kernels::LambStep values(OptimizerSpec const& spec, StepControl const& control) {
@@ -65,23 +41,14 @@ class Lamb final : public SummingOptimizer {
 
   void sum(memory::Queue& queue, int, Segments const& segments, StepControl const& control,
            ParameterSums const& sums) const override {
-    kernels::lamb_norms(queue, step_of(segments, control, sums));
+    kernels::lamb_norms(queue, lamb_step(spec_, segments, control, sums));
   }
   void update_with(memory::Queue& queue, Segments const& segments, StepControl const& control,
                    ParameterSums const& sums) const override {
-    kernels::lamb(queue, step_of(segments, control, sums));
+    kernels::lamb(queue, lamb_step(spec_, segments, control, sums));
   }
 
  private:
-  kernels::LambStep step_of(Segments const& segments, StepControl const& control,
-                            ParameterSums const& sums) const {
-    auto step = values(spec_, control);
-    set_segments(step, spec_, parameter_segments(segments), control);
-    for (auto const& of_segment : sums.of[0])
-      step.sums.insert(step.sums.end(), of_segment.begin(), of_segment.end());
-    return step;
-  }
-
   OptimizerSpec spec_;
 };
 
@@ -89,11 +56,33 @@ std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) { return std::make_un
 
 }  // namespace
 
-OptimizerEntry lamb_entry() {
-  return {{"Lamb", {}, lamb_rules(), {"exp_avg", "exp_avg_sq"}}, states_of, make};
+std::vector<HyperparameterRule> lamb_rules() {
+  auto out = adam_rules("added to the root of the mean square");
+  out.push_back({"eps_inside_sqrt", 0.0, Range::flag, "add eps to the mean square instead"});
+  out.push_back(
+      {"max_coeff", 10.0, Range::positive, "largest ratio of the norms of weights and update"});
+  out.push_back({"min_coeff", 0.01, Range::not_negative, "smallest ratio of these norms"});
+  return out;
 }
-OptimizerEntry one_bit_lamb_entry() {
-  return {{"OneBitLamb", {}, one_bit_rules(), {"exp_avg", "exp_avg_sq"}}, states_of, make};
+
+std::vector<StateSpec> lamb_states(OptimizerSpec const& spec) {
+  TESSERA_VALIDATE(spec.value("min_coeff") <= spec.value("max_coeff"), ConfigError, "optimizer ",
+                   spec.algorithm, ": min_coeff is ", spec.value("min_coeff"), " and max_coeff is ",
+                   spec.value("max_coeff"), "; min_coeff must not be larger");
+  return {{"exp_avg"}, {"exp_avg_sq"}};
+}
+
+kernels::LambStep lamb_step(OptimizerSpec const& spec, Segments const& segments,
+                            StepControl const& control, ParameterSums const& sums) {
+  auto step = values(spec, control);
+  set_segments(step, spec, parameter_segments(segments), control);
+  for (auto const& of_segment : sums.of[0])
+    step.sums.insert(step.sums.end(), of_segment.begin(), of_segment.end());
+  return step;
+}
+
+OptimizerEntry lamb_entry() {
+  return {{"Lamb", {}, rules(), {"exp_avg", "exp_avg_sq"}}, lamb_states, make};
 }
 
 }  // namespace tessera::optim::detail

@@ -12,31 +12,14 @@ namespace {
 
 using Range = HyperparameterRule::Range;
 
-std::vector<HyperparameterRule> common_rules() {
-  return adam_rules("added to the root of the mean square");
-}
-
 std::vector<HyperparameterRule> one_bit_adam_rules() {
-  auto out = common_rules();
+  auto out = one_bit_rules();
   out.push_back({"freeze_step", 100000.0, Range::positive, "last step without compression"});
   return out;
 }
 
-std::vector<HyperparameterRule> zero_one_adam_rules() {
-  auto out = common_rules();
-  out.push_back(
-      {"var_freeze_step", 100000.0, Range::positive, "last step that updates the mean square"});
-  out.push_back({"var_update_scaler", 16.0, Range::positive,
-                 "steps until it is updated half as often, with compression in between"});
-  return out;
-}
-
-std::vector<StateSpec> warm_up_states(OptimizerSpec const&) {
-  return {{"exp_avg"}, {"exp_avg_sq"}};
-}
-
-std::vector<StateSpec> one_bit_adam_states(OptimizerSpec const& spec) {
-  return with_errors(warm_up_states(spec));
+std::vector<StateSpec> one_bit_adam_states(OptimizerSpec const&) {
+  return with_errors({{"exp_avg"}, {"exp_avg_sq"}});
 }
 
 kernels::AdamWStep values(OptimizerSpec const& spec, StepControl const&) {
@@ -46,8 +29,6 @@ kernels::AdamWStep values(OptimizerSpec const& spec, StepControl const&) {
   step.epsilon = spec.value("eps");
   return step;
 }
-
-constexpr auto make_warm_up = make_elementwise<values, kernels::adamw>;
 
 /// States by their places in the list.
 enum State : std::size_t { exp_avg, exp_avg_sq, worker_error };
@@ -68,7 +49,9 @@ class OneBitAdam final : public Optimizer, public Compression {
 
   StepCommunication communication(std::int64_t step) const override {
     bool const compresses = static_cast<double>(step) > spec_.value("freeze_step");
-    return {!compresses, compresses, compresses ? "compressed" : "warm-up"};
+    return {.reduces_gradients = !compresses,
+            .exchanges = compresses,
+            .phase = compresses ? "compressed" : "warm-up"};
   }
 
   void advance(memory::Queue& queue, Segments const& segments,
@@ -78,10 +61,10 @@ class OneBitAdam final : public Optimizer, public Compression {
     kernels::one_bit_momentum(queue, step_of(parts, control));
   }
   void complete(memory::Queue& queue, Segments const& segments, StepControl const& control,
-                Directions const& exchanged) const override {
+                Exchange const& exchange) const override {
     kernels::one_bit_adam(
         queue,
-        step_of(with_gradients(with_states(segments, {exp_avg, exp_avg_sq}), exchanged), control));
+        step_of(with_gradients(with_states(segments, {exp_avg, exp_avg_sq}), exchange), control));
   }
 
  private:
@@ -102,6 +85,10 @@ std::unique_ptr<Optimizer> make_one_bit_adam(OptimizerSpec const& spec) {
 
 }  // namespace
 
+std::vector<HyperparameterRule> one_bit_rules() {
+  return adam_rules("added to the root of the mean square");
+}
+
 std::vector<StateSpec> with_errors(std::vector<StateSpec> states) {
   states.push_back({.name = worker_error_name, .copies = Copies::own});
   states.push_back({.name = server_error_name, .copies = Copies::sharded});
@@ -117,10 +104,11 @@ Segments with_states(Segments segments, std::vector<std::size_t> const& kept) {
   return segments;
 }
 
-Segments with_gradients(Segments segments, Directions const& exchanged) {
+Segments with_gradients(Segments segments, Exchange const& exchange) {
   segments.gradient_dtype = Dtype::fp32;
-  for (std::size_t i = 0; i < segments.list.size(); ++i) segments.list[i].gradient = exchanged[i];
-  return segments;
+  for (std::size_t i = 0; i < segments.list.size(); ++i)
+    segments.list[i].gradient = exchange.values[i];
+  return parameter_segments(segments);
 }
 
 OptimizerEntry one_bit_adam_entry() {
@@ -130,11 +118,6 @@ OptimizerEntry one_bit_adam_entry() {
            {"exp_avg", "exp_avg_sq", worker_error_name, server_error_name}},
           one_bit_adam_states,
           make_one_bit_adam};
-}
-OptimizerEntry zero_one_adam_entry() {
-  return {{"ZeroOneAdam", {}, zero_one_adam_rules(), {"exp_avg", "exp_avg_sq"}},
-          warm_up_states,
-          make_warm_up};
 }
 
 }  // namespace tessera::optim::detail

@@ -1,23 +1,25 @@
 #pragma once
-/// OneBitAdam, and the steps of ZeroOneAdam that do not compress communication: Adam without bias
-/// correction. Without these steps ZeroOneAdam is not implemented.
+/// OneBitAdam, and what the other optimizers that exchange signs share with it.
 
 #include <cstddef>
 #include <vector>
 
 #include "detail/optimizer_table.hpp"
-#include "tessera/optim/matrix_optimizer.hpp"
+#include "tessera/optim/compression.hpp"
 
 namespace tessera::optim::detail {
 
 OptimizerEntry one_bit_adam_entry();
-OptimizerEntry zero_one_adam_entry();
+
+/// beta1, beta2, eps and weight_decay.
+std::vector<HyperparameterRule> one_bit_rules();
 
 /// @p states and those of the errors of compression.
 std::vector<StateSpec> with_errors(std::vector<StateSpec> states);
 /// The same segments with only some of the states, by their places in the list.
 Segments with_states(Segments segments, std::vector<std::size_t> const& kept);
-/// The same with what the ranks have exchanged in the place of the gradients.
-Segments with_gradients(Segments segments, Directions const& exchanged);
+/// The same elements without padding, with what the ranks have exchanged in the place of the
+/// gradients.
+Segments with_gradients(Segments segments, Exchange const& exchange);
 
 }  // namespace tessera::optim::detail

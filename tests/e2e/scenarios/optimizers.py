@@ -36,25 +36,38 @@ def optimizers_of_flags(b):
             "move its values to optimizer.params")
 
 
-def one_bit_optimizers_train_until_they_compress(b):
+def one_bit_optimizers_warm_up_as_adam(b):
     adam = zero(0, optimizer={"type": "AdamW", "params": {"lr": "auto", "bias_correction": False}})
     one_bit = zero(0, optimizer={"type": "OneBitAdam", "params": {"lr": "auto", "freeze_step": 4, "cuda_aware": False, "comm_backend_name": "nccl"}})
     words = dict(max_steps=4, learning_rate=1e-3, per_device_train_batch_size=4)
     b.train(2, b.common("adam", deepspeed=b.config("adam.json", adam), **words))
     b.train(2, b.common("one_bit", deepspeed=b.config("one_bit.json", one_bit), **words))
     assert b.losses("one_bit") == b.losses("adam")
-    lamb = zero(0, optimizer={"type": "OneBitLamb", "params": {"lr": "auto", "freeze_step": 4}})
-    refused(b, 78, b.common("later", deepspeed=b.config("lamb.json", lamb), **{**words, "max_steps": 5}),
-            "OneBitLamb compresses its communication after step 4", "this run has 5 steps; raise freeze_step, lower --max_steps, or use Lamb")
-    refused(b, 78, b.common("sharded", deepspeed=b.config("sharded.json", {**one_bit, "zero_optimization": {"stage": 2}}), **words),
-            "1-bit optimizers are not compatible with ZeRO")
+    for kind in "OneBitAdam", "OneBitLamb", "ZeroOneAdam":
+        sharded = zero(2, optimizer={"type": kind, "params": {"lr": "auto"}})
+        refused(b, 78, b.common("sharded", deepspeed=b.config("sharded.json", sharded), **words), "1-bit optimizers are not compatible with ZeRO")
+    wrong = zero(0, optimizer={"type": "OneBitLamb", "params": {"lr": "auto", "factor_min": 5}})
+    refused(b, 78, b.common("wrong", deepspeed=b.config("wrong.json", wrong), **words), "factor_min is 5 and factor_max is 4; factor_min must not be larger")
 
 
-def one_bit_adam_resumes_in_the_compressed_stage(b):
-    one_bit = zero(0, optimizer={"type": "OneBitAdam", "params": {"lr": "auto", "freeze_step": 2}})
-    words = dict(learning_rate=1e-3, lr_scheduler_type="constant", per_device_train_batch_size=4, save_strategy="steps", save_steps=4,
-                 deepspeed=b.config("one_bit.json", one_bit))
-    b.train(2, b.common("complete", max_steps=8, **words))
-    b.train(2, b.common("parts", max_steps=4, **words))
-    b.train(2, b.common("parts", max_steps=8, **words))
-    assert b.losses("parts") == b.losses("complete")
+def one_bit_optimizers_resume_after_the_freeze(b):
+    """The same losses with and without an end between the parts; the checkpoint of ZeroOneAdam comes between two exchanges. One rank continues from the same weights."""
+    for kind, rate, params, phases in (("OneBitAdam", 1e-3, {"freeze_step": 2}, ["warm-up", "compressed"]),
+                                       ("OneBitLamb", 1e-2, {"freeze_step": 2, "coeff_beta": 0.5}, ["warm-up", "compressed"]),
+                                       ("ZeroOneAdam", 3e-4, {"var_freeze_step": 3, "var_update_scaler": 1, "local_step_scaler": 1, "local_step_clipper": 4}, ["warm-up", "compressed", "local steps"])):
+        section = zero(0, optimizer={"type": kind, "params": {"lr": "auto", **params}})
+        words = dict(learning_rate=rate, lr_scheduler_type="constant", per_device_train_batch_size=4, save_strategy="steps", save_steps=6,
+                     deepspeed=b.config(f"{kind}.json", section))
+        complete = b.train(2, b.common(f"{kind}_complete", max_steps=12, **words))
+        b.train(2, b.common(kind, max_steps=6, **words))
+        b.train(2, b.common(kind, max_steps=12, **words))
+        losses = b.losses(f"{kind}_complete")
+        assert b.losses(kind) == losses, kind
+        assert losses[-1] < losses[0], f"{kind} learns nothing"
+        for phase in phases:
+            assert f"on: {phase}" in complete.stdout + complete.stderr, phase
+        status = json.loads((b.work / f"{kind}_complete/status.json").read_text())
+        assert status["optimizer_phase"] == phases[-1], status
+        shutil.rmtree(b.work / kind / "checkpoints/step_00000012")
+        b.train(1, b.common(kind, max_steps=7, **{**words, "per_device_train_batch_size": 8}))
+        close(b.losses(kind)[6:7], losses[6:7], 1e-5, kind)
