@@ -64,7 +64,7 @@ void lamb_norms(Queue& q, LambStep const& step) {
     with_type(step.gradient_dtype, name, [&](auto tag) {
       using G = typename decltype(tag)::type;
       for_batches(step, partial, [&](LambNormBatch const& batch, std::int64_t count) {
-        launch(LambTileNorms<G>{batch}, count);
+        launch(LambTileNorms<G>{batch, prefetch_distance(Prefetched::updates)}, count);
         launch(LambTotals{batch}, std::int64_t{batch.runs});
       });
     });

@@ -248,11 +248,20 @@ StartingPoint decide_on_root(comm::Collectives& comm,
   return {answer.substr(1, newline - 1), answer.substr(newline + 1), answer[0] == '+'};
 }
 
+/// Whether the run needs its directory. One that only generates text would make trainer_output with
+/// nothing but a status.
+bool uses_directory(config::TrainingArguments const& arguments) {
+  std::error_code failed;
+  return arguments.do_train || arguments.do_eval || arguments.do_predict ||
+         arguments.given("output_dir") || fs::exists(arguments.output_dir, failed);
+}
+
 }  // namespace
 
 StartingPoint prepare_run_directory(config::TrainingArguments const& arguments,
                                     comm::Collectives& comm, std::unique_ptr<RunLock>& lock) {
   return decide_on_root(comm, [&] {
+    if (!uses_directory(arguments)) return choose(arguments);
     make_writable(arguments.output_dir);
     lock = std::make_unique<RunLock>(arguments.output_dir);
     remove_torn_files(arguments.output_dir);

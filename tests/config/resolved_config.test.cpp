@@ -1,42 +1,16 @@
-#include "tessera/config/resolved_config.hpp"
+#include "resolved_case.hpp"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "tessera/config/learning_rate.hpp"
-#include "tessera/core/error.hpp"
 
 namespace tessera::config {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
-
-ResolvedConfig resolved(std::string const& json, Words const& flags = {}, int world = 1,
-                        std::int64_t hidden = 64) {
-  Words words{"--model_name_or_path", "gpt2", "--train_file", "a.txt", "--do_train"};
-  words.insert(words.end(), flags.begin(), flags.end());
-  TrainingArguments a = parse_arguments(words);
-  if (!json.empty()) {
-    a.deepspeed = ConfigTree::parse(json, "ds.json", ConfigTree::Syntax::relaxed);
-    a.deepspeed_source = "ds.json";
-  }
-  return resolve(a, world, hidden);
-}
-
-std::string error_of(std::string const& json, Words const& flags = {}, int world = 1) {
-  try {
-    resolved(json, flags, world);
-  } catch (ConfigError const& e) {
-    EXPECT_EQ(e.code(), ExitCode::bad_config);
-    return e.what();
-  }
-  return "";
-}
 
 /// gpt2-xl under run_clm.py on one and two GPUs: everything "auto".
 char const* const gpt2_xl = R"({
@@ -80,46 +54,6 @@ TEST(ResolvedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
                 .at("warmup_num_steps")
                 .as_int(),
             16);
-}
-
-TEST(ResolvedConfig, OptimArgsAreThoseOfTheOptimizerOfTheFlag) {
-  auto const rmsprop = resolved("", {"--optim", "rmsprop", "--optim_args",
-                                     "alpha=0.9, centered=true", "--weight_decay", "0.1"});
-  EXPECT_EQ(rmsprop.optimizer.algorithm, "RMSprop");
-  EXPECT_EQ(rmsprop.optimizer.value("alpha"), 0.9);
-  EXPECT_EQ(rmsprop.optimizer.value("centered"), 1.0);
-  EXPECT_EQ(rmsprop.optimizer.value("weight_decay"), 0.1);
-  EXPECT_EQ(rmsprop.origins.at("alpha"), Origin::flag);
-  auto const adagrad = resolved("", {"--optim", "adagrad"});
-  EXPECT_EQ(adagrad.optimizer.value("eps"), 1e-10);  // not that of --adam_epsilon
-  EXPECT_EQ(resolved("", {"--optim", "adagrad", "--adam_epsilon", "1e-6"}).optimizer.value("eps"),
-            1e-6);
-  EXPECT_EQ(resolved(R"({"optimizer": {"type": "adagrad", "params": {"eps": "auto"}}})")
-                .optimizer.value("eps"),
-            1e-8);
-  auto const lion = resolved("", {"--optim", "paged_lion_32bit", "--optim_args", "beta2=0.99"});
-  EXPECT_EQ(lion.optimizer.algorithm, "Lion");
-  EXPECT_EQ(lion.optimizer.value("beta2"), 0.99);
-  EXPECT_THAT(lion.notes, Contains(HasSubstr("no paging")));
-  EXPECT_THAT(error_of(R"({"optimizer": {"type": "SGD"}})", {"--optim_args", "momentum=0.9"}),
-              HasSubstr("move its values to optimizer.params"));
-  EXPECT_THROW(
-      resolved("", {"--optim", "sgd", "--optim_args", "weight_decay=0.1", "--weight_decay", "0.2"}),
-      UsageError);
-  EXPECT_THROW(resolved("", {"--optim", "sgd", "--optim_args", "nesterow=true"}), UsageError);
-}
-
-/// DeepSpeed's documented section; the steps with compression are refused when their number is
-/// known.
-TEST(ResolvedConfig, OneBitOptimizersKeepTheirParameters) {
-  auto const c = resolved(R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 4e-4,
-      "freeze_step": 23000, "cuda_aware": false, "comm_backend_name": "nccl"}}})");
-  EXPECT_EQ(c.optimizer.algorithm, "OneBitAdam");
-  EXPECT_EQ(c.optimizer.value("freeze_step"), 23000.0);
-  EXPECT_THAT(c.notes, Contains(HasSubstr("comm_backend_name")));
-  auto const lamb = resolved(
-      R"({"optimizer": {"type": "lamb", "params": {"max_coeff": 0.3, "min_coeff": 0.01}}})");
-  EXPECT_EQ(lamb.optimizer.value("max_coeff"), 0.3);
 }
 
 struct Good {
@@ -368,35 +302,6 @@ TEST(ResolvedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
             "AdamW");
 }
 
-TEST(ResolvedConfig, AnOptimizerSectionWithoutARateHasThatOfDeepSpeed) {
-  for (char const* json : {R"({"optimizer": {"type": "AdamW"}})",
-                           R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.9}}})"}) {
-    auto const c = resolved(json);
-    EXPECT_EQ(c.learning_rate, 1e-3) << json;
-    EXPECT_EQ(c.origins.at("learning_rate"), Origin::deepspeed);
-    EXPECT_THAT(c.notes, Contains(HasSubstr("DeepSpeed's default 0.001 is used")));
-    auto const flag = resolved(json, {"--learning_rate", "3e-4"});
-    EXPECT_EQ(flag.learning_rate, 3e-4) << "the user wrote it";
-    EXPECT_THAT(flag.notes, Contains(HasSubstr("--learning_rate 0.0003 is used")));
-  }
-  for (auto const& [type, rate] : std::map<std::string, double>{{"Adagrad", 1e-2},
-                                                                {"RMSprop", 1e-2},
-                                                                {"Adamax", 2e-3},
-                                                                {"NAdam", 2e-3},
-                                                                {"RAdam", 1e-3},
-                                                                {"Lamb", 1e-3},
-                                                                {"Lion", 1e-3}})
-    EXPECT_EQ(resolved(concat(R"({"optimizer": {"type": ")", type, "\"}}")).learning_rate, rate)
-        << type;
-  EXPECT_EQ(resolved(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})").learning_rate,
-            5e-5);
-  auto const warm = resolved(
-      R"({"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR", "params":
-      {"warmup_max_lr": "auto", "warmup_num_steps": 4}}})");
-  EXPECT_EQ(scheduler_section(warm, 10).at("params").at("warmup_max_lr").as_double(), 5e-5)
-      << "\"auto\" takes the flag";
-}
-
 TEST(ResolvedConfig, Fp16WithoutAFileScalesAsPyTorchDoes) {
   auto const c = resolved("", {"--fp16"});
   EXPECT_TRUE(c.dynamic_loss_scale);
@@ -407,45 +312,6 @@ TEST(ResolvedConfig, Fp16WithoutAFileScalesAsPyTorchDoes) {
   auto const with = resolved(R"({"fp16": {"enabled": true}})");
   EXPECT_EQ(with.loss_scale_window, 1000);
   EXPECT_EQ(with.loss_scale_growth, optim::ScaleGrowth::deepspeed);
-}
-
-TEST(ResolvedConfig, OneCycleMovesTheBetas) {
-  std::string const scheduler =
-      R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})";
-  auto const c = resolved(concat("{", scheduler, "}"));
-  EXPECT_THAT(c.notes, Contains(HasSubstr("beta2 is 0.99")));
-  EXPECT_TRUE(beta1_schedule(c.scheduler, 10));
-  auto const sgd = resolved(concat(R"({"optimizer": {"type": "SGD"}, )", scheduler, "}"));
-  EXPECT_THAT(sgd.notes, Contains(HasSubstr("SGD has no betas")));
-  EXPECT_FALSE(beta1_schedule(sgd.scheduler, 10));
-}
-
-TEST(ResolvedConfig, MuonHasTwoRatesOnOneSchedule) {
-  auto const given = resolved(
-      R"({"optimizer": {"type": "muon", "params": {"lr": 0.01, "muon_lr": 0.02, "adam_lr": 1e-3}}})");
-  EXPECT_EQ(given.learning_rate, 0.01);
-  EXPECT_DOUBLE_EQ(given.optimizer.value("muon_rate"), 2.0);
-  EXPECT_DOUBLE_EQ(given.optimizer.value("adam_rate"), 0.1);
-  auto const none = resolved(R"({"optimizer": {"type": "Muon"}})");
-  EXPECT_EQ(none.learning_rate, 0.02) << "DeepSpeed's defaults";
-  EXPECT_DOUBLE_EQ(none.learning_rate * none.optimizer.value("adam_rate"), 3e-4);
-  EXPECT_EQ(none.optimizer.value("momentum"), 0.95);
-  EXPECT_EQ(none.optimizer.value("beta2"), 0.95);
-  EXPECT_THROW((void)resolved(R"({"optimizer": {"type": "AdamW", "params": {"muon_lr": 0.02}}})"),
-               ConfigError);
-}
-
-TEST(ResolvedConfig, AdafactorTakesTransformersArguments) {
-  auto const c = resolved("", {"--optim", "adafactor", "--adam_beta1", "0.95", "--optim_args",
-                               "scale_parameter=true,relative_step=True,warmup_init=True"});
-  EXPECT_EQ(c.optimizer.algorithm, "Adafactor");
-  EXPECT_EQ(c.optimizer.value("beta1"), 0.0) << "transformers does not pass --adam_beta1 on";
-  EXPECT_EQ(c.optimizer.value("warmup_init"), 1.0);
-  EXPECT_THAT(c.notes, Contains(HasSubstr("relative_step sets the rate")));
-  EXPECT_THROW((void)resolved("", {"--optim", "adafactor", "--learning_rate", "1e-3",
-                                   "--optim_args", "relative_step=true"}),
-               UsageError);
-  EXPECT_THROW((void)resolved(R"({"optimizer": {"type": "Adafactor"}})"), ConfigError);
 }
 
 TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {
@@ -464,49 +330,6 @@ TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {
   EXPECT_EQ(resolved("", {"--dtype", "float32", "--fp16"}).product_dtype, Dtype::fp16);
   EXPECT_THROW(resolved("", {"--fp16_full_eval"}), UsageError);
   EXPECT_NO_THROW(resolved("", {"--fp16", "--fp16_full_eval"}));
-}
-
-/// total = micro * steps * ranks; 0: absent.
-struct Triangle {
-  int total, micro, steps, world;
-  int want_total, want_micro, want_steps;  ///< 0: refused
-};
-
-TEST(ResolvedConfig, BatchTriangle) {
-  for (auto const& t : std::vector<Triangle>{
-           {32, 4, 2, 4, 32, 4, 2},
-           {32, 4, 0, 4, 32, 4, 2},
-           {32, 0, 2, 4, 32, 4, 2},
-           {0, 4, 2, 4, 32, 4, 2},
-           {32, 0, 0, 4, 32, 8, 1},
-           {0, 4, 0, 4, 16, 4, 1},
-           {0, 0, 2, 4, 64, 8, 2},
-           {0, 0, 0, 4, 32, 8, 1},
-           {32, 4, 3, 4, 0, 0, 0},
-           {30, 4, 0, 4, 0, 0, 0},
-           {2, 0, 0, 4, 0, 0, 0},
-           {1, 1, 3, 1, 0, 0, 0},
-           {1, 1, 0, 2, 0, 0, 0},
-           {33, 0, 2, 4, 0, 0, 0},
-       }) {
-    auto tree = ConfigTree::object();
-    if (t.total) tree.set("train_batch_size", t.total);
-    if (t.micro) tree.set("train_micro_batch_size_per_gpu", t.micro);
-    if (t.steps) tree.set("gradient_accumulation_steps", t.steps);
-    if (t.want_total == 0) {
-      EXPECT_THAT(error_of(tree.dump(), {}, t.world),
-                  AllOf(HasSubstr("train_micro_batch_size_per_gpu"), HasSubstr("* ranks")))
-          << tree.dump();
-      continue;
-    }
-    auto const c = resolved(tree.dump(), {}, t.world);
-    EXPECT_EQ(c.train_batch_size, t.want_total) << tree.dump();
-    EXPECT_EQ(c.micro_batch_size, t.want_micro) << tree.dump();
-    EXPECT_EQ(c.accumulation_steps, t.want_steps) << tree.dump();
-  }
-  EXPECT_EQ(resolved(R"({"train_batch_size": 64})", {"--per_device_train_batch_size", "4"}, 2)
-                .accumulation_steps,
-            8);
 }
 
 Words flag_words(ConfigTree const& flags) {
@@ -577,31 +400,6 @@ TEST(ResolvedConfig, AgreesWithTransformersOnAutoAndContradictions) {
            static_cast<double>(c.param_persistence_threshold));
   }
   EXPECT_GE(refused, 4u);
-}
-
-/// DeepSpeed's own arithmetic over every combination of given and missing values.
-TEST(ResolvedConfig, AgreesWithDeepSpeedOnTheBatchTriangle) {
-  auto const stored =
-      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
-  char const* const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
-                              "gradient_accumulation_steps"};
-  for (auto const& entry : stored.at("triangle").as_array()) {
-    auto const& given = entry.at("given").as_array();
-    auto tree = ConfigTree::object();
-    for (int i = 0; i < 3; ++i)
-      if (!given[i].is_null()) tree.set(keys[i], given[i]);
-    int const ranks = static_cast<int>(given[3].as_int());
-    if (entry.at("derived").is_null()) {
-      EXPECT_NE(error_of(tree.dump(), {}, ranks), "") << entry.dump();
-      continue;
-    }
-    ASSERT_EQ(error_of(tree.dump(), {}, ranks), "") << entry.dump();
-    auto const c = resolved(tree.dump(), {}, ranks);
-    EXPECT_EQ(
-        entry.at("derived"),
-        ConfigTree(ConfigTree::Array{c.train_batch_size, c.micro_batch_size, c.accumulation_steps}))
-        << entry.dump();
-  }
 }
 
 TEST(ResolvedConfig, OldAndEmptyForms) {

@@ -29,6 +29,16 @@ TEST_P(FlatKernels, GiveTheSameBitsWhereverTheirOperandsLie) {
     }
 }
 
+/// The host asks for operands of 1 MiB and more ahead, a few lines at a time.
+TEST_P(FlatKernels, GiveOperandsBeyondTheCachesTheBitsOfAStream) {
+  constexpr std::int64_t n = (1 << 19) + 37;
+  for (auto const& kernel : flat_kernels(GetParam())) {
+    if (kernel.name.find("dropout") != std::string::npos) continue;
+    SCOPED_TRACE(kernel.name);
+    ASSERT_TRUE(run_flat(*host, kernel, n, {}) == run_flat(*stream, kernel, n, {}));
+  }
+}
+
 /// Operands of a large result: the same elements again and again.
 class Repeated {
  public:

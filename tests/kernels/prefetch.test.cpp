@@ -13,13 +13,15 @@ TEST(Prefetch, TakesAddressesPastTheEndOfAnArray) {
   EXPECT_EQ(values[3], 1.0f);
 }
 
-TEST(Prefetch, TheVendorOfTheProcessorDecidesWhetherLoopsAsk) {
-  bool asks = true;
+TEST(Prefetch, TheVendorOfTheProcessorDecidesHowFarLoopsAsk) {
+  bool is_amd = false;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  asks = !__builtin_cpu_is("amd");
+  is_amd = __builtin_cpu_is("amd");
 #endif
-  EXPECT_EQ(prefetch_distance(512), asks ? 512 : 0);
+  EXPECT_EQ(prefetch_distance(Prefetched::updates), is_amd ? 0 : 128);
+  EXPECT_EQ(prefetch_distance(Prefetched::updates, 2), is_amd ? 0 : 256);
+  EXPECT_EQ(prefetch_distance(Prefetched::sums), is_amd ? 1024 : 128);
 }
 
 }  // namespace

@@ -61,6 +61,27 @@ TEST_F(RunDirectory, IsCreatedAndStartsFresh) {
   EXPECT_TRUE(fs::is_empty(output)) << "the test file and the lock are removed";
 }
 
+TEST_F(RunDirectory, IsNotMadeToGenerateTextOnly) {
+  auto const makes = [&](config::TrainingArguments arguments) {
+    arguments.output_dir = output;
+    std::unique_ptr<RunLock> lock;
+    prepare_run_directory(arguments, *run.comm, lock);
+    EXPECT_EQ(lock != nullptr, fs::exists(output));
+    return fs::exists(output);
+  };
+  config::TrainingArguments generates;
+  generates.do_generate = true;
+  EXPECT_FALSE(makes(generates));
+  auto evaluates = generates;
+  evaluates.do_eval = true;
+  EXPECT_TRUE(makes(evaluates));
+  EXPECT_TRUE(makes(generates)) << "it is there";
+  fs::remove_all(output);
+  EXPECT_TRUE(makes(config::parse_arguments(
+      {"--model_name_or_path", "gpt2", "--do_generate", "--prompt", "a", "--output_dir", "given"})))
+      << "the user named it";
+}
+
 TEST_F(RunDirectory, OtherFilesAreRefusedUnlessOverwritten) {
   fs::create_directories(output);
   std::ofstream(output / "status.json") << "{}";

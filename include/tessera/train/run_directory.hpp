@@ -27,7 +27,8 @@ struct StartingPoint {
 /// a checkpoint is resumed; one with other contents is refused without --overwrite_output_dir.
 /// Unlike there, that flag starts fresh only over a completed run, and no flag does in a job that
 /// the batch system has restarted and that has trained here. Rank 0 gets the @p lock of the
-/// directory. The same result on every rank. Collective.
+/// directory. A run that only generates text makes no directory without --output_dir, and gets no
+/// lock then. The same result on every rank. Collective.
 /// @throws IoError (74) if it cannot be created, read or written, UsageError (64) if it is not
 /// empty, DataError (65) if the named checkpoint or all checkpoints are damaged, DirectoryInUse
 /// (64) if another job uses it

@@ -14,6 +14,7 @@
 #include "detail/dropout.hpp"
 #include "detail/launch.hpp"
 #include "detail/pack.hpp"
+#include "detail/prefetch.hpp"
 #include "detail/stream_lines.hpp"
 #include "tessera/core/streaming.hpp"
 
@@ -24,8 +25,9 @@ namespace tessera::kernels::detail {
 template <class Op, class Out, class A = void, class B = void>
 struct Flat {
   static constexpr int inputs = (std::is_void_v<A> ? 0 : 1) + (std::is_void_v<B> ? 0 : 1);
-  static constexpr int pack =
-      16 / std::max({element_bytes<Out>, element_bytes<A>, element_bytes<B>});
+  static constexpr std::size_t widest =
+      std::max({element_bytes<Out>, element_bytes<A>, element_bytes<B>});
+  static constexpr int pack = 16 / static_cast<int>(widest);
   static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per lane
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
 
@@ -33,9 +35,17 @@ struct Flat {
   Out* out;
   A const* a = nullptr;
   B const* b = nullptr;
+  std::int64_t ahead = 0;  ///< prefetch_distance(), for the host
 
   /// The host's traversal.
   KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
+    if constexpr (inputs > 0 && !Op::draws) {
+      for (; ahead > 0 && begin + prefetched <= end; begin += prefetched) {
+        if constexpr (inputs >= 1) prefetch<prefetched>(a + begin + ahead);
+        if constexpr (inputs == 2) prefetch<prefetched>(b + begin + ahead);
+        compute(out + begin, begin, begin + prefetched);
+      }
+    }
     compute(out + begin, begin, end);
   }
   /// The results of elements [begin, end), written from @p to on.
@@ -117,6 +127,7 @@ struct Flat {
 /// lines that are overwritten.
 template <class Op, class Out, class A, class B>
 struct FlatStreamed {
+  static constexpr int inputs = Flat<Op, Out, A, B>::inputs;
   Flat<Op, Out, A, B> rule;
 
   KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
@@ -133,6 +144,10 @@ struct FlatStreamed {
     rule(begin, at);
     for (; at + part <= end; at += part) {
       alignas(cache_line) Out values[part];
+      if (rule.ahead > 0) {
+        if constexpr (inputs >= 1) prefetch<part>(rule.a + at + rule.ahead);
+        if constexpr (inputs == 2) prefetch<part>(rule.b + at + rule.ahead);
+      }
       rule.compute(values, at, at + part);
       stream_lines<bytes>(rule.out + at, values);
     }
@@ -144,6 +159,9 @@ struct FlatStreamed {
 /// Results of this size and more are written past the caches. Smaller ones may still be in a cache
 /// when the next kernel reads them.
 inline constexpr std::size_t streamed_bytes = std::size_t{32} << 20;
+
+/// Operands of this size and more are asked for ahead; smaller ones may be in a cache.
+inline constexpr std::size_t prefetched_bytes = std::size_t{1} << 20;
 
 template <class Op, class Out, class A, class B>
 bool is_streamed(Flat<Op, Out, A, B> const& rule, std::int64_t numel) {
@@ -192,10 +210,14 @@ void parallel_flat(Queue& q, char const* name, std::int64_t numel,
                    Flat<Op, Out, A, B> const& rule) {
   using Rule = Flat<Op, Out, A, B>;
   if (numel <= 0) return;
-  if (q.kind() != QueueKind::stream)
+  if (q.kind() != QueueKind::stream) {
+    auto host = rule;
+    if (static_cast<std::size_t>(numel) * Rule::widest >= prefetched_bytes)
+      host.ahead = prefetch_distance(Prefetched::updates, Rule::widest);
     return is_streamed(rule, numel) ? launch_flat_on_host(q, name, numel, streamed_range,
-                                                          FlatStreamed<Op, Out, A, B>{rule})
-                                    : launch_flat_on_host(q, name, numel, host_range, rule);
+                                                          FlatStreamed<Op, Out, A, B>{host})
+                                    : launch_flat_on_host(q, name, numel, host_range, host);
+  }
   auto const device = on_device(rule, numel);
   parallel_for(q, name, (numel + device.shift + Rule::tile - 1) / Rule::tile * warp_size, device);
 }

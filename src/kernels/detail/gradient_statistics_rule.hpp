@@ -19,12 +19,12 @@ namespace tessera::kernels::detail {
 template <class T>
 struct SumOfSquares {
   static constexpr int lanes = 32;
-  static constexpr int chunk =
-      256;  ///< widened before it is summed: both in one loop vectorize badly for 16-bit elements
-  static constexpr int ahead =
-      1024;  ///< prefetch distance in elements (docs/reference/performance.md)
+  /// Elements that are widened before they are summed: both in one loop vectorize badly for 16-bit
+  /// elements.
+  static constexpr int chunk = prefetched;
   double* partial;
   T const* in;
+  std::int64_t ahead;  ///< prefetch_distance()
 
   KOKKOS_FUNCTION void operator()(std::int64_t block, std::int64_t begin, std::int64_t end) const {
     double sum[lanes] = {};
@@ -113,6 +113,7 @@ struct SquaresOfRuns {
   static constexpr int max_runs =
       128;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   double* partial;
+  std::int64_t ahead;  ///< prefetch_distance()
   int runs;
   SquaresRun run[max_runs];
 
@@ -128,7 +129,7 @@ struct SquaresOfRuns {
                        rest = run[low].numel - begin;
     std::int64_t const end = begin + (rest < gradient_block ? rest : gradient_block);
     if constexpr (std::is_same_v<Lanes, SingleThread>) {
-      SumOfSquares<T>{partial, in}(index, begin, end);
+      SumOfSquares<T>{partial, in, ahead}(index, begin, end);
     } else {
       double const sum =
           lanes.sum(squares_of_lane(in + begin, end - begin, lanes.rank(), lanes.size()));

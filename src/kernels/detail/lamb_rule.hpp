@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "detail/lane_sums.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels::detail {
@@ -77,6 +78,7 @@ struct LambNormBatch {
 template <class G>
 struct LambTileNorms {
   LambNormBatch batch;
+  std::int64_t ahead;  ///< prefetch_distance()
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
@@ -91,31 +93,29 @@ struct LambTileNorms {
     LambRule::Coefficients c = batch.coefficients;
     if (batch.control) c.gradient_factor = static_cast<float>(batch.control->gradient_factor);
     constexpr int lanes = Team::chunk < 16 ? Team::chunk : 16;
-    double weights[lanes] = {}, update[lanes] = {};
+    LaneSums<lanes> weights, update;
     for_chunks(team, count, [&](std::int64_t first, int n) {
-      float u[Team::chunk];
-      directions(u, c, r, begin + first, n);
-      add_squares<lanes>(weights, r.p + begin + first, n);
-      add_squares<lanes>(update, u, n);
+      for (int from = 0; from < n; from += prefetched) {
+        int const part = n - from < prefetched ? n - from : prefetched;
+        std::int64_t const at = begin + first + from;
+        if (ahead > 0) {
+          prefetch<prefetched>(r.p + at + ahead);
+          prefetch<prefetched>(r.m + at + ahead);
+          prefetch<prefetched>(r.v + at + ahead);
+          prefetch<prefetched>(static_cast<G const*>(r.gradient) + at + ahead);
+        }
+        float u[prefetched < Team::chunk ? prefetched : Team::chunk];
+        directions(u, c, r, at, part);
+        weights.add(part, [p = r.p + at](int i) { return square(p[i]); });
+        update.add(part, [&u](int i) { return square(u[i]); });
+      }
     });
-    double const sums[] = {team.sum(total<lanes>(weights)), team.sum(total<lanes>(update))};
+    double const sums[] = {team.sum(weights.total()), team.sum(update.total())};
     if (team.rank() != 0) return;
     for (int k = 0; k < lamb_sums; ++k) batch.partial[lamb_sums * index + k] = sums[k];
   }
 
  private:
-  template <int lanes>
-  static KOKKOS_FUNCTION double total(double* sums) {
-    for (int half = lanes / 2; half > 0; half /= 2)
-      for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
-    return sums[0];
-  }
-  template <int lanes>
-  static KOKKOS_FUNCTION void add_squares(double (&sums)[lanes], float const* x, int count) {
-    for (int i = 0; i < count; i += lanes)
-      for (int j = 0; j < lanes && i + j < count; ++j)
-        sums[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
-  }
   static KOKKOS_FUNCTION void directions(float* __restrict u, LambRule::Coefficients const& c,
                                          LambNormRun const& r, std::int64_t at, int count) {
     G const* const g = static_cast<G const*>(r.gradient) + at;

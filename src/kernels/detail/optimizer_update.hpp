@@ -38,7 +38,7 @@ struct UpdateTiles {
   }
 
  private:
-  static constexpr std::int64_t chunk = 64;
+  static constexpr std::int64_t chunk = prefetched;
 
   template <std::size_t... S>
   KOKKOS_FUNCTION void update_run(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r,
@@ -184,8 +184,9 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
     });
   } else {
     for_update_batches(step, takes, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
-      launch_on_host(q, step.name, tiles,
-                     UpdateTiles<Rule, G, W>{batch, host_range, prefetch_distance(512)});
+      launch_on_host(
+          q, step.name, tiles,
+          UpdateTiles<Rule, G, W>{batch, host_range, prefetch_distance(Prefetched::updates)});
     });
   }
 }

@@ -2,12 +2,12 @@
 
 namespace tessera::kernels::detail {
 
-std::int64_t prefetch_distance(std::int64_t elements) {
+std::int64_t prefetch_distance(Prefetched by, std::size_t widest) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_is("amd")) return 0;
+  if (__builtin_cpu_is("amd")) return by == Prefetched::updates ? 0 : 1024;
 #endif
-  return elements;
+  return static_cast<std::int64_t>(512 / widest);
 }
 
 }  // namespace tessera::kernels::detail

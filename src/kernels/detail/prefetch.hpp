@@ -11,7 +11,8 @@ namespace tessera::kernels::detail {
 
 /// Asks for the cache lines of @p numel elements from @p first on, for writing when T is not const.
 /// Nothing on a device, whose threads hide latency by their number. An address past the end of an
-/// array is no error.
+/// array is no error. GCC drops calls of functions that do nothing but prefetch: loops call it
+/// themselves.
 template <std::size_t numel, class T>
 TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* first) {
 #if defined(__GNUC__) && !defined(__CUDA_ARCH__)
@@ -21,10 +22,16 @@ TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* first) {
 #endif
 }
 
-/// How many elements ahead an update of several arrays asks for them; 0: not at all. Intel's
-/// prefetchers stop at the borders of pages, where asking gains 16 %. AMD's do not: asking gains
-/// nothing on Zen 5 and halves the speed on Zen 4. The processor's vendor decides, so that equal
-/// processors run the same code.
-std::int64_t prefetch_distance(std::int64_t elements);
+/// Elements that a loop asks for at a time: four lines of fp32. More at a time wait for each other.
+inline constexpr int prefetched = 64;
+
+/// Loops that prefetch: those that write, and sums over one array.
+enum class Prefetched { updates, sums };
+
+/// How many elements ahead a loop asks for its operands; 0: not at all. Figures are in
+/// docs/reference/performance.md. The processor's vendor decides, so that equal processors run the
+/// same code.
+/// @param widest bytes of an element of the widest operand
+std::int64_t prefetch_distance(Prefetched by, std::size_t widest = 4);
 
 }  // namespace tessera::kernels::detail
