@@ -85,8 +85,8 @@ data::LoadedBatch TrainingStep::stand_in() const {
   return {1, {sequence.begin(), sequence.end()}, {0}};
 }
 
-/// What all ranks must know of the step travels with its gradient norm. A device that has computed
-/// the last loss still has the backward pass of its blocks to do.
+/// What all ranks must know of the step travels with its gradient norm. The losses are those of
+/// passes that are over or in flight while the backward pass is computed.
 zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
                                       double seconds) const {
   zero::StepValues out;
