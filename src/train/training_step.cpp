@@ -85,8 +85,8 @@ data::LoadedBatch TrainingStep::stand_in() const {
   return {1, {sequence.begin(), sequence.end()}, {0}};
 }
 
-/// What all ranks must know of the step travels with its gradient norm. The losses are those of
-/// passes that are over or in flight while the backward pass is computed.
+/// What all ranks must know of the step travels with its gradient norm. The host waits for the
+/// losses, on a device for the end of the last backward pass.
 zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
                                       double seconds) const {
   zero::StepValues out;
