@@ -87,8 +87,8 @@ data::LoadedBatch TrainingStep::stand_in() const {
   return {1, {sequence.begin(), sequence.end()}, {0}};
 }
 
-/// What all ranks must know of the step travels with its gradient norm. A device that has computed
-/// the last loss still has the backward pass of its blocks to do.
+/// What all ranks must know of the step travels with its gradient norm. The host waits for the
+/// losses, on a device for the end of the last backward pass.
 zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
                                       double seconds) const {
   zero::StepValues out;

@@ -76,7 +76,8 @@ struct Arrays {
   }
   /// @p s for all elements. Roots are taken of a state that comes first; it is positive.
   template <class Step>
-  Step on_all(Step s, std::array<void*, 3> states, Dtype dtype = Dtype::fp32) const {
+  Step on_all(Step s, std::array<void*, kernels::UpdateSegment::max_states> states,
+              Dtype dtype = Dtype::fp32) const {
     s.gradient_factor = 0.5;
     s.gradient_dtype = s.weights_dtype = dtype;
     bool const narrow = dtype == Dtype::bf16;

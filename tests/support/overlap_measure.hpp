@@ -70,6 +70,15 @@ class OverlapTraining {
   std::int64_t parameters() const {
     return static_cast<std::int64_t>(engine_->plan().parameter_count());
   }
+  static zero::EngineConfig engine_config(OverlapCase const& c, bool overlap) {
+    zero::EngineConfig how;
+    how.stage = c.stage;
+    how.dtype = how.communication_dtype = Dtype::bf16;
+    how.max_grad_norm = 1.0;
+    how.overlap_comm = overlap;
+    return how;
+  }
+  model::CausalLm& model() { return *model_; }
   zero::Engine& engine() { return *engine_; }
   DelayedCollectives& comm() { return comm_; }
 
@@ -93,14 +102,6 @@ class OverlapTraining {
         .set("n_positions", c.length);
     for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
     return config;
-  }
-  static zero::EngineConfig engine_config(OverlapCase const& c, bool overlap) {
-    zero::EngineConfig how;
-    how.stage = c.stage;
-    how.dtype = how.communication_dtype = Dtype::bf16;
-    how.max_grad_norm = 1.0;
-    how.overlap_comm = overlap;
-    return how;
   }
   static constexpr int turns = 3;
 

@@ -215,10 +215,9 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
   if (settings.between_layers) settings.between_layers();
   train_head(pass, settings.gradient_scale, {losses, stream}, hidden, inputs, params);
-  auto sum = place.losses.sum(compute, losses);  // known during the backward pass of the blocks
   backward_blocks(pass, settings, stream, params);
   backward_embedding(pass, inputs, stream, params);
-  return sum;
+  return place.losses.sum(compute, losses);
 }
 
 TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const& settings,
