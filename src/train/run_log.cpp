@@ -32,6 +32,15 @@ std::string quality_text(EvaluationResult const& result) {
                 result.accuracy ? ", accuracy " + fixed_text(*result.accuracy, 4) : "");
 }
 
+/// Without those that are always 0.
+ConfigTree bytes_by_level(comm::Traffic const& sent) {
+  ConfigTree out;
+  out.set("intra_node", static_cast<std::int64_t>(sent.intra_node))
+      .set("inter_node", static_cast<std::int64_t>(sent.inter_node));
+  if (sent.nccl > 0) out.set("nccl", static_cast<std::int64_t>(sent.nccl));
+  return out;
+}
+
 }  // namespace
 
 RunLog::RunLog(std::filesystem::path output_dir, Role role)
@@ -78,6 +87,7 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
       .set("data_seconds", outcome.data_seconds)
       .set("tokens_per_second", tokens_per_second)
       .set("tokens", record.tokens);
+  if (outcome.sent.total() > 0) tree.set("sent_bytes", bytes_by_level(outcome.sent));
   if (auto const& t = outcome.phases) tree.set("work_seconds", t->work.tree());
   if (options_.counts_input_tokens) tree.set("num_input_tokens_seen", record.tokens);
   metrics_->write(tree);

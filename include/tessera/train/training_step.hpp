@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "tessera/comm/traffic.hpp"
 #include "tessera/data/batch_loader.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
@@ -28,6 +29,7 @@ struct StepOutcome {
   double seconds = 0.0;
   std::optional<PhaseTimes> phases = {};  ///< with a timer
   double data_seconds = 0.0;              ///< in which the step waited for its samples
+  comm::Traffic sent = {};                ///< by this rank's collective operations
   /// Of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
 };

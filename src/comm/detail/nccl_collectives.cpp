@@ -17,6 +17,7 @@
 #include "detail/nccl_memory.hpp"
 #include "detail/nccl_start.hpp"
 #include "detail/nccl_watchdog.hpp"
+#include "detail/traffic_count.hpp"
 #include "tessera/comm/flight_recorder.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/kernels/elementwise.hpp"
@@ -356,6 +357,7 @@ class NcclCollectives final : public Collectives {
   template <class Body>
   Pending run(Operation const& o, Event after, Body const& body) {
     watchdog_->rethrow();
+    if (o.kind != Kind::all_to_all_v) count_nccl_traffic(o, nullptr, rank(), size());
     std::string what = concat(prefix, describe(o));
     auto const index = stream_of(o.kind);
     auto& stream = streams_[index];
@@ -421,6 +423,7 @@ class NcclCollectives final : public Collectives {
   }
   Pending exchange(Operation const& o, ConstTensorView in, Parts const& send, TensorView out,
                    Parts const& receive, Event after) {
+    if (o.kind == Kind::all_to_all_v) count_nccl_traffic(o, &send, rank(), size());
     return run(o, std::move(after), [&, this](Call const& c) {
       c.start_group([&](ncclComm_t comm) {
         auto status = ncclSuccess;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "detail/traffic_count.hpp"
 #include "tessera/comm/flight_recorder.hpp"
 #include "tessera/comm/synchronous.hpp"
 #include "tessera/core/error.hpp"
@@ -46,7 +47,8 @@ void QueuedCollectives::wait_for_input(memory::Event const& after, Operation con
 }
 
 Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after,
-                                   std::function<void(Transport&)> body) {
+                                   std::function<void(Transport&)> body, Parts const* send) {
+  count_traffic(o, send, rank(), size(), [this](int peer) { return transport_->is_on_node(peer); });
   if (SynchronousCalls::active() && may_run_in_caller()) return run_in_caller(o, after, body);
   auto const input = after;
   queue_->submit([this, o, after = std::move(after), body = std::move(body)] {
@@ -206,9 +208,10 @@ Pending QueuedCollectives::all_to_all(memory::ConstTensorView in, Parts const& s
                                       memory::TensorView out, Parts const& receive,
                                       memory::Event after) {
   Operation const o = operations_.all_to_all(in, send, out, receive);
-  return enqueue(o, std::move(after), [o, in, send, out, receive](Transport& t) {
+  auto body = [o, in, send, out, receive](Transport& t) {
     t.all_to_all(o, bytes_of(in), send, bytes_of(out), receive);
-  });
+  };
+  return enqueue(o, std::move(after), std::move(body), &send);
 }
 
 Pending QueuedCollectives::send(memory::ConstTensorView data, int to, memory::Event after) {

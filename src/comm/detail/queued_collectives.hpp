@@ -47,8 +47,9 @@ class QueuedCollectives final : public Collectives {
   void barrier() override;
 
  private:
+  /// @param send of an all_to_all_v
   Pending enqueue(Operation const& operation, memory::Event after,
-                  std::function<void(Transport&)> body);
+                  std::function<void(Transport&)> body, Parts const* send = nullptr);
   /// In the calling thread, which would wait for it. @pre may_run_in_caller()
   Pending run_in_caller(Operation const& operation, memory::Event const& after,
                         std::function<void(Transport&)> const& body);

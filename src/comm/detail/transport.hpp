@@ -19,6 +19,8 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// @p peer is a rank of the group. True where all are on one node.
+  virtual bool is_on_node(int /*peer*/) const { return true; }
   /// "loopback", "mpi", "shared memory"
   virtual char const* name() const = 0;
 

@@ -61,3 +61,20 @@ def gpus_are_tested(b):
     run([tool, "selftest", "--gpus", "--profile", "x.json"], 64)
     done = subprocess.run([tool, "selftest", "--gpus"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 or done.returncode == 78 and "--device_memory" in done.stderr, done.stdout + done.stderr
+
+
+def bytes_of_each_level_are_planned(b):
+    """sent_bytes of metrics.jsonl, counted by the operations that run, against the plan's formulas: within 0.1 % for the few bytes of the norm."""
+    for stage, choice in ((1, "flat"), (2, "two-level"), (3, "flat"), (3, "two-level")):
+        name = f"{choice}{stage}"
+        words = b.common(name, deepspeed=b.config("ds.json", zero(stage)), max_steps=3, collectives=choice, per_device_train_batch_size=1,
+                         gradient_accumulation_steps=2, gradient_checkpointing=False)
+        b.train(4, words, nodes="2,2")
+        records = [json.loads(line) for line in (b.work / name / "metrics.jsonl").read_text().splitlines()]
+        sent = [record["sent_bytes"] for record in records if "sent_bytes" in record][-1]
+        b.tool(["plan", "--nodes", 2, "--gpus_per_node", 2, "--json", b.work / "plan.json", "--", *words, "--use_cpu"])
+        choices = json.loads((b.work / "plan.json").read_text())["choices"]
+        plan = next(c for c in choices if c["recompute"] == "none" and c["offload_optimizer"] == "none" and "mics_shard_size" not in c)
+        assert set(sent) == {"intra_node", "inter_node"}, sent
+        for level, bytes_ in sent.items():
+            assert bytes_ > 10000 and abs(plan["wire"][level] / bytes_ - 1) < 1e-3, (name, level, sent, plan["wire"])
