@@ -3,8 +3,11 @@
 #include <utility>
 
 #include "detail/operation.hpp"
+#include "detail/traffic_count.hpp"
 
 namespace tessera::comm {
+
+using detail::Kind;
 
 RecordingCollectives::RecordingCollectives(std::unique_ptr<Collectives> inner)
     : RecordingCollectives(std::move(inner), {}, std::make_shared<Log>()) {}
@@ -56,17 +59,10 @@ void RecordingCollectives::add(CollectiveRecord record) {
   log_->records.push_back(std::move(record));
 }
 
-void RecordingCollectives::add(char const* operation, std::int64_t numel, Dtype dtype,
-                               Sent const& sent) {
-  std::size_t const bytes = static_cast<std::size_t>(sent.numel) * size_of(dtype);
-  CollectiveRecord r{group_, operation,
-                     numel,  dtype,
-                     0,      std::vector<std::size_t>(static_cast<std::size_t>(size()), 0)};
-  bool const in_group = sent.root >= 0 && sent.root < size();  // else the call is refused
-  if (sent.to == Destination::root && in_group)
-    r.bytes_to_peer[static_cast<std::size_t>(sent.root)] = bytes;
-  else if (sent.to == Destination::each_peer || (in_group && rank() == sent.root))
-    r.bytes_to_peer.assign(r.bytes_to_peer.size(), bytes);
+void RecordingCollectives::add(detail::Operation const& o, std::int64_t numel) {
+  CollectiveRecord r{group_, detail::name_of(o.kind), numel, o.dtype, 0, {}};
+  for (int q = 0; q < size(); ++q)
+    r.bytes_to_peer.push_back(detail::bytes_to_peer(o, rank(), size(), q, nullptr));
   add(std::move(r));
 }
 
@@ -76,64 +72,63 @@ std::shared_ptr<void> RecordingCollectives::allocate(std::string const& name,
 }
 
 Pending RecordingCollectives::broadcast(memory::TensorView data, int root, memory::Event after) {
-  add("broadcast", data.numel(), data.dtype(),
-      {Destination::each_peer_if_root, data.numel(), root});
+  add({.kind = Kind::broadcast, .dtype = data.dtype(), .root = root, .numel = data.numel()},
+      data.numel());
   return inner_->broadcast(data, root, std::move(after));
 }
 
 Pending RecordingCollectives::all_reduce(memory::TensorView data, ReduceOp op,
                                          memory::Event after) {
-  CollectiveRecord r{group_, "all_reduce", data.numel(), data.dtype(), 0, {}};
-  auto const own = detail::slice_of(data.numel(), size(), Rank(rank())).count;
-  for (int q = 0; q < size(); ++q)
-    r.bytes_to_peer.push_back(
-        static_cast<std::size_t>(detail::slice_of(data.numel(), size(), Rank(q)).count + own) *
-        size_of(data.dtype()));
-  add(std::move(r));
+  add({.kind = Kind::all_reduce, .dtype = data.dtype(), .numel = data.numel()}, data.numel());
   return inner_->all_reduce(data, op, std::move(after));
 }
 
 Pending RecordingCollectives::reduce(memory::TensorView data, ReduceOp op, int root,
                                      memory::Event after) {
-  add("reduce", data.numel(), data.dtype(), {Destination::root, data.numel(), root});
+  add({.kind = Kind::reduce, .dtype = data.dtype(), .root = root, .numel = data.numel()},
+      data.numel());
   return inner_->reduce(data, op, root, std::move(after));
 }
 
 Pending RecordingCollectives::reduce_scatter(memory::TensorView in, StridedShards shards,
                                              memory::TensorView out, memory::WriteMode mode,
                                              memory::Event after) {
-  add("reduce_scatter", shards.count * size(), in.dtype(), {Destination::each_peer, shards.count});
+  add({.kind = Kind::reduce_scatter, .dtype = in.dtype(), .numel = shards.count},
+      shards.count * size());
   return inner_->reduce_scatter(in, shards, out, mode, std::move(after));
 }
 
 Pending RecordingCollectives::all_gather(memory::TensorView inout, StridedShards shards,
                                          memory::Event after) {
-  add("all_gather", shards.count * size(), inout.dtype(), {Destination::each_peer, shards.count});
+  add({.kind = Kind::all_gather, .dtype = inout.dtype(), .numel = shards.count},
+      shards.count * size());
   return inner_->all_gather(inout, shards, std::move(after));
 }
 
 Pending RecordingCollectives::all_gather(memory::ConstTensorView in, memory::TensorView out,
                                          StridedShards shards, memory::Event after) {
-  add("all_gather", shards.count * size(), out.dtype(), {Destination::each_peer, shards.count});
+  add({.kind = Kind::all_gather, .dtype = out.dtype(), .numel = shards.count},
+      shards.count * size());
   return inner_->all_gather(in, out, shards, std::move(after));
 }
 
 Pending RecordingCollectives::scatter(memory::ConstTensorView in, memory::TensorView out, int root,
                                       memory::Event after) {
-  add("scatter", out.numel() * size(), out.dtype(),
-      {Destination::each_peer_if_root, out.numel(), root});
+  add({.kind = Kind::scatter, .dtype = out.dtype(), .root = root, .numel = out.numel()},
+      out.numel() * size());
   return inner_->scatter(in, out, root, std::move(after));
 }
 
 Pending RecordingCollectives::gather(memory::ConstTensorView in, memory::TensorView out, int root,
                                      memory::Event after) {
-  add("gather", in.numel() * size(), in.dtype(), {Destination::root, in.numel(), root});
+  add({.kind = Kind::gather, .dtype = in.dtype(), .root = root, .numel = in.numel()},
+      in.numel() * size());
   return inner_->gather(in, out, root, std::move(after));
 }
 
 Pending RecordingCollectives::all_to_all(memory::ConstTensorView in, memory::TensorView out,
                                          memory::Event after) {
-  add("all_to_all", in.numel(), in.dtype(), {Destination::each_peer, in.numel() / size()});
+  add({.kind = Kind::all_to_all, .dtype = in.dtype(), .numel = in.numel() / size()}, in.numel());
   return inner_->all_to_all(in, out, std::move(after));
 }
 
@@ -150,12 +145,12 @@ Pending RecordingCollectives::all_to_all(memory::ConstTensorView in, Parts const
 }
 
 Pending RecordingCollectives::send(memory::ConstTensorView data, int to, memory::Event after) {
-  add("send", data.numel(), data.dtype(), {Destination::root, data.numel(), to});
+  add({.kind = Kind::send, .dtype = data.dtype(), .root = to, .numel = data.numel()}, data.numel());
   return inner_->send(data, to, std::move(after));
 }
 
 Pending RecordingCollectives::receive(memory::TensorView data, int from, memory::Event after) {
-  add("receive", data.numel(), data.dtype(), {Destination::root, 0, from});
+  add({.kind = Kind::receive, .dtype = data.dtype(), .root = from}, data.numel());
   return inner_->receive(data, from, std::move(after));
 }
 

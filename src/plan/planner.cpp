@@ -136,33 +136,19 @@ PlannedChoice const& Planner::evaluate(Choice const& choice) {
   auto const found = std::find_if(known_.begin(), known_.end(),
                                   [&](PlannedChoice const& p) { return p.choice == choice; });
   if (found != known_.end()) return *found;
-  return known_.emplace_back(plan(choice));
+  return known_.emplace_back(plan(choice, PlannedParts::all));
 }
 
-PlannedChoice Planner::plan(Choice const& choice) {
+PlannedChoice Planner::plan(Choice const& choice, PlannedParts parts) {
   PlannedChoice out;
   out.choice = choice;
   try {
     auto const config = resolved(choice);
     auto& model = model_for(config);
-    add_times(out, model, run_of(config, choice));
-    add_memory(out, model);
-  } catch (ConfigError const& e) {
-    out = {};
-    out.choice = choice;
-    out.refused = e.what();
-  }
-  return out;
-}
-
-/// Without times and bytes on the wire.
-PlannedChoice Planner::memory_of(Choice const& choice) {
-  PlannedChoice out;
-  out.choice = choice;
-  try {
-    auto const config = resolved(choice);
-    auto& model = model_for(config);
-    out.memory = train::plan_memory(model, run_of(config, choice));
+    if (parts == PlannedParts::all)
+      add_times(out, model, run_of(config, choice));
+    else
+      out.memory = train::plan_memory(model, run_of(config, choice));
     add_memory(out, model);
   } catch (ConfigError const& e) {
     out = {};
@@ -176,7 +162,7 @@ PlannedChoice Planner::memory_of(Choice const& choice) {
 PlannedChoice Planner::if_it_fits(Choice const& choice) {
   auto const& limits = request_.limits;
   if (limits.device + limits.host + limits.nvme == 0) return evaluate(choice);
-  auto memory = memory_of(choice);
+  auto memory = plan(choice, PlannedParts::memory);
   return memory.fits ? evaluate(choice) : memory;
 }
 

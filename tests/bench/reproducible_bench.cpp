@@ -5,15 +5,13 @@
 // --rows is the micro-batch of a rank. Prints one JSON line: median seconds of a step of each,
 // their ratio, and the bytes that a rank sends in one.
 #include <cstdio>
-#include <cstdlib>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "gpt2_flags.hpp"
 #include "interleaved.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/comm/recording.hpp"
-#include "tessera/core/random.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"
@@ -23,37 +21,12 @@
 namespace {
 
 using namespace tessera;
-using Flags = std::map<std::string, std::string>;
+using bench::Flags;
+using bench::number;
 
-Flags read_flags(int argc, char** argv) {
-  Flags flags{{"layers", "4"},      {"width", "256"},  {"heads", "4"},    {"vocabulary", "4096"},
-              {"rows", "2"},        {"length", "128"}, {"dtype", "fp32"}, {"stage", "2"},
-              {"micro-steps", "4"}, {"rounds", "9"}};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    std::string const name = std::string(argv[i]).substr(2);
-    if (!flags.contains(name)) {
-      std::fprintf(stderr, "unknown flag %s\n", argv[i]);
-      std::exit(64);
-    }
-    flags[name] = argv[i + 1];
-  }
-  return flags;
-}
-
-std::int64_t number(Flags const& flags, char const* name) {
-  return std::int64_t{std::atoll(flags.at(name).c_str())};
-}
-
-ConfigTree gpt2_config(Flags const& flags) {
-  ConfigTree config = model::default_config("gpt2");
-  for (auto const& [key, flag] : {std::pair{"n_layer", "layers"},
-                                  {"n_embd", "width"},
-                                  {"n_head", "heads"},
-                                  {"vocab_size", "vocabulary"}})
-    config.set(key, number(flags, flag));
-  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
-  return config;
-}
+Flags const defaults{
+    {"layers", "4"},   {"width", "256"},  {"heads", "4"}, {"vocabulary", "4096"}, {"rows", "2"},
+    {"length", "128"}, {"dtype", "fp32"}, {"stage", "2"}, {"micro-steps", "4"},   {"rounds", "9"}};
 
 /// A model and an engine over all ranks, with one order of sums.
 class Run {
@@ -63,7 +36,7 @@ class Run {
         rows_(number(flags, "rows")),
         length_(number(flags, "length")),
         comm_(comm::make_recording(comm::make_mpi(session, std::chrono::minutes(5)))),
-        model_(model::make_model(gpt2_config(flags), dtype_from_name(flags.at("dtype")))) {
+        model_(model::make_model(bench::gpt2_config(flags), dtype_from_name(flags.at("dtype")))) {
     zero::EngineConfig config;
     config.stage = static_cast<int>(number(flags, "stage"));
     config.dtype = config.communication_dtype = dtype_from_name(flags.at("dtype"));
@@ -76,10 +49,7 @@ class Run {
       model::initialize_parameter(
           model_->units()[position(u)].parameters[static_cast<std::size_t>(p)], 1, first, n, out);
     });
-    Philox const random{1, static_cast<std::uint64_t>(comm_->rank())};
-    for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(rows_ * length_); ++i)
-      tokens_.push_back(static_cast<std::int32_t>(random.uniform(i) *
-                                                  static_cast<float>(model_->vocabulary_size())));
+    tokens_ = bench::random_tokens(rows_ * length_, model_->vocabulary_size(), comm_->rank());
   }
 
   void step() {
@@ -123,7 +93,7 @@ class Run {
 
 int main(int argc, char** argv) {
   topology::MpiSession session(argc, argv);
-  auto const flags = read_flags(argc, argv);
+  auto const flags = bench::read_flags(argc, argv, defaults);
   memory::Runtime const runtime({topology::cores_of_rank(session), -1});
   Run of_ranks(flags, session, zero::SumOrder::ranks), tree(flags, session, zero::SumOrder::tree);
   auto const times = bench::interleaved({[&] { of_ranks.step(); }, [&] { tree.step(); }},

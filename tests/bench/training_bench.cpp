@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "gpt2_flags.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
-#include "tessera/core/random.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"
@@ -25,54 +23,21 @@ namespace {
 
 using namespace tessera;
 
-std::map<std::string, std::string> read_flags(int argc, char** argv) {
-  std::map<std::string, std::string> flags{
-      {"layers", "12"},  {"width", "768"},  {"heads", "12"}, {"vocabulary", "50257"}, {"rows", "4"},
-      {"length", "256"}, {"dtype", "fp32"}, {"stage", "0"},  {"steps", "7"}};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    std::string const name = std::string(argv[i]).substr(2);
-    if (!flags.contains(name)) {
-      std::fprintf(stderr, "unknown flag %s\n", argv[i]);
-      std::exit(64);
-    }
-    flags[name] = argv[i + 1];
-  }
-  return flags;
-}
-
-ConfigTree gpt2_config(std::map<std::string, std::string> const& flags) {
-  ConfigTree config = model::default_config("gpt2");
-  for (auto const& [key, flag] : {std::pair{"n_layer", "layers"},
-                                  {"n_embd", "width"},
-                                  {"n_head", "heads"},
-                                  {"vocab_size", "vocabulary"}})
-    config.set(key, std::int64_t{std::atoll(flags.at(flag).c_str())});
-  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
-  return config;
-}
-
-std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary, int rank) {
-  Philox const random{1, static_cast<std::uint64_t>(rank)};
-  std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<std::int32_t>(random.uniform(static_cast<std::uint64_t>(i)) *
-                                               static_cast<float>(vocabulary)));
-  return tokens;
-}
+bench::Flags const defaults{{"layers", "12"},        {"width", "768"}, {"heads", "12"},
+                            {"vocabulary", "50257"}, {"rows", "4"},    {"length", "256"},
+                            {"dtype", "fp32"},       {"stage", "0"},   {"steps", "7"}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
   topology::MpiSession session(argc, argv);
-  auto const flags = read_flags(argc, argv);
-  auto const number = [&](char const* name) {
-    return std::int64_t{std::atoll(flags.at(name).c_str())};
-  };
+  auto const flags = bench::read_flags(argc, argv, defaults);
+  auto const number = [&](char const* name) { return bench::number(flags, name); };
   memory::Runtime const runtime({topology::cores_of_rank(session), -1});
   auto const comm = comm::make_mpi(session, std::chrono::minutes(5));
   auto const compute = memory::make_inline_queue("compute");
   Dtype const dtype = dtype_from_name(flags.at("dtype"));
-  auto const model = model::make_model(gpt2_config(flags), dtype);
+  auto const model = model::make_model(bench::gpt2_config(flags), dtype);
 
   zero::EngineConfig config;
   config.stage = static_cast<int>(number("stage"));
@@ -87,7 +52,7 @@ int main(int argc, char** argv) {
       });
 
   std::int64_t const rows = number("rows") / comm->size(), length = number("length");
-  auto const tokens = random_tokens(rows * length, model->vocabulary_size(), comm->rank());
+  auto const tokens = bench::random_tokens(rows * length, model->vocabulary_size(), comm->rank());
   model::Batch const batch{tokens.data(), rows, length, comm->rank() * rows};
   std::vector<double> seconds;
   double loss = 0.0;

@@ -12,6 +12,10 @@
 
 namespace tessera::comm {
 
+namespace detail {
+struct Operation;
+}
+
 /// One operation. Bytes are counted by a fixed convention, independent of the implementation, so
 /// that they can be compared with theory. With N ranks, n elements of data, c = shards.count,
 /// element size s and this rank r:
@@ -75,14 +79,8 @@ class RecordingCollectives final : public Collectives {
   void barrier() override { inner_->barrier(); }
 
  private:
-  enum class Destination { each_peer, each_peer_if_root, root };
-  /// The elements that this rank sends to each rank of @p to.
-  struct Sent {
-    Destination to;
-    std::int64_t numel;
-    int root = 0;
-  };
-  void add(char const* operation, std::int64_t numel, Dtype dtype, Sent const& sent);
+  /// @param numel of all ranks
+  void add(detail::Operation const& operation, std::int64_t numel);
   void add(CollectiveRecord record);
 
   struct Log {

@@ -85,8 +85,9 @@ class Planner {
   std::vector<Choice> open() const;
 
  private:
-  PlannedChoice plan(Choice const& choice);
-  PlannedChoice memory_of(Choice const& choice);
+  /// memory: without times and bytes on the wire
+  enum class PlannedParts { all, memory };
+  PlannedChoice plan(Choice const& choice, PlannedParts parts);
   PlannedChoice if_it_fits(Choice const& choice);
   model::CausalLm& model_for(config::ResolvedConfig const& config);
   train::PlannedRun run_of(config::ResolvedConfig const& config, Choice const& choice) const;

@@ -65,7 +65,6 @@ GroupMembers exchange_members(MpiComm const& comm, topology::MpiSession const& s
   }
   std::vector<PeerLiveness::Peer> peers;
   std::vector<std::vector<std::size_t>> by_node;
-  std::vector<bool> is_on_node;
   std::map<topology::NodeIndex, std::size_t> place;
   for (std::size_t r = 0; r < records.size(); ++r) {
     auto const world = static_cast<std::size_t>(records[r].world_rank);
@@ -75,9 +74,8 @@ GroupMembers exchange_members(MpiComm const& comm, topology::MpiSession const& s
     auto const [at, is_new] = place.emplace(node, by_node.size());
     if (is_new) by_node.emplace_back();
     by_node[at->second].push_back(r);
-    is_on_node.push_back(node == info.node);
   }
-  return {PeerLiveness(std::move(peers), &session), std::move(by_node), std::move(is_on_node)};
+  return {PeerLiveness(std::move(peers), &session), std::move(by_node)};
 }
 
 }  // namespace tessera::comm::detail

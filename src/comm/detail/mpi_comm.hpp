@@ -45,7 +45,6 @@ class MpiComm {
 struct GroupMembers {
   PeerLiveness peers;
   std::vector<std::vector<std::size_t>> by_node;  ///< ranks of each node, in order of the lowest
-  std::vector<bool> is_on_node;                   ///< of each rank: on the node of this process
 };
 /// Collective.
 GroupMembers exchange_members(MpiComm const& comm, topology::MpiSession const& session);

@@ -37,6 +37,10 @@ class PeerLiveness {
   /// False when the process of @p rank has ended or is a zombie. True when this process cannot
   /// observe it.
   bool alive(int rank) const;
+  /// @p rank of the group runs on the node of this process.
+  bool is_on_this_node(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].on_this_node;
+  }
   /// Lowest rank that is not alive, else -1.
   int first_dead() const;
   /// First rank of a node whose heartbeats have stopped, else -1.

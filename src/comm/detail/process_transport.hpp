@@ -26,9 +26,7 @@ class ProcessTransport : public Transport {
 
   int rank() const override { return comm_->rank(); }
   int size() const override { return comm_->size(); }
-  bool is_on_node(int peer) const override {
-    return members_.is_on_node[static_cast<std::size_t>(peer)];
-  }
+  bool is_on_node(int peer) const override { return members_.peers.is_on_this_node(peer); }
   using Transport::all_to_all;
   void all_to_all(Operation const& operation, std::byte const* in, Parts const& send,
                   std::byte* out, Parts const& receive) override {

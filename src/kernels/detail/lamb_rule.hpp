@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "detail/lane_sums.hpp"
+#include "detail/interleaved_sums.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels::detail {
@@ -92,8 +92,8 @@ struct LambTileNorms {
     std::int64_t const count = rest < LambNormBatch::tile ? rest : LambNormBatch::tile;
     LambRule::Coefficients c = batch.coefficients;
     if (batch.control) c.gradient_factor = static_cast<float>(batch.control->gradient_factor);
-    constexpr int lanes = Team::chunk < 16 ? Team::chunk : 16;
-    LaneSums<lanes> weights, update;
+    constexpr int width = Team::chunk < 16 ? Team::chunk : 16;
+    InterleavedSums<width> weights, update;
     for_chunks(team, count, [&](std::int64_t first, int n) {
       for (int from = 0; from < n; from += prefetched) {
         int const part = n - from < prefetched ? n - from : prefetched;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "detail/elementwise.hpp"
 #include "tessera/kernels/adamw.hpp"
 #include "tessera/kernels/one_bit.hpp"
 #include "tessera/optim/compression.hpp"
@@ -22,14 +21,6 @@ std::vector<StateSpec> one_bit_adam_states(OptimizerSpec const&) {
   return with_errors({{"exp_avg"}, {"exp_avg_sq"}});
 }
 
-kernels::AdamWStep values(OptimizerSpec const& spec, StepControl const&) {
-  kernels::AdamWStep step;
-  step.beta1 = spec.value("beta1");
-  step.beta2 = spec.value("beta2");
-  step.epsilon = spec.value("eps");
-  return step;
-}
-
 /// States by their places in the list.
 enum State : std::size_t { exp_avg, exp_avg_sq, worker_error };
 
@@ -41,10 +32,7 @@ class OneBitAdam final : public Optimizer, public Compression {
 
   void update(memory::Queue& queue, Segments const& segments,
               StepControl const& control) const override {
-    if (segments.list.empty()) return;
-    auto step = values(spec_, control);
-    set_segments(step, spec_, with_states(segments, {exp_avg, exp_avg_sq}), control);
-    kernels::adamw(queue, step);
+    update_as_adam(queue, spec_, segments, control);
   }
 
   StepCommunication communication(std::int64_t step) const override {
@@ -69,11 +57,7 @@ class OneBitAdam final : public Optimizer, public Compression {
 
  private:
   kernels::OneBitAdamStep step_of(Segments const& segments, StepControl const& control) const {
-    kernels::OneBitAdamStep step;
-    step.beta1 = spec_.value("beta1");
-    step.epsilon = spec_.value("eps");
-    set_segments(step, spec_, segments, control);
-    return step;
+    return one_bit_step<kernels::OneBitAdamStep>(spec_, segments, control);
   }
 
   OptimizerSpec spec_;
@@ -109,6 +93,14 @@ Segments with_gradients(Segments segments, Exchange const& exchange) {
   for (std::size_t i = 0; i < segments.list.size(); ++i)
     segments.list[i].gradient = exchange.values[i];
   return parameter_segments(segments);
+}
+
+void update_as_adam(memory::Queue& queue, OptimizerSpec const& spec, Segments const& segments,
+                    StepControl const& control) {
+  if (segments.list.empty()) return;
+  auto step = one_bit_step<kernels::AdamWStep>(spec, with_states(segments, {0, 1}), control);
+  step.beta2 = spec.value("beta2");
+  kernels::adamw(queue, step);
 }
 
 OptimizerEntry one_bit_adam_entry() {

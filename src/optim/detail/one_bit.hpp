@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "detail/elementwise.hpp"
 #include "detail/optimizer_table.hpp"
 #include "tessera/optim/compression.hpp"
 
@@ -21,5 +22,20 @@ Segments with_states(Segments segments, std::vector<std::size_t> const& kept);
 /// The same elements without padding, with what the ranks have exchanged in the place of the
 /// gradients.
 Segments with_gradients(Segments segments, Exchange const& exchange);
+
+/// The warm-up: Adam without bias correction.
+/// @pre exp_avg and exp_avg_sq are the first states
+void update_as_adam(memory::Queue& queue, OptimizerSpec const& spec, Segments const& segments,
+                    StepControl const& control);
+
+/// A step of these optimizers' kernels on @p segments.
+template <class Step>
+Step one_bit_step(OptimizerSpec const& spec, Segments const& segments, StepControl const& control) {
+  Step step;
+  step.beta1 = spec.value("beta1");
+  step.epsilon = spec.value("eps");
+  set_segments(step, spec, segments, control);
+  return step;
+}
 
 }  // namespace tessera::optim::detail

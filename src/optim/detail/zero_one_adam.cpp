@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "detail/elementwise.hpp"
 #include "detail/one_bit.hpp"
-#include "tessera/kernels/adamw.hpp"
 #include "tessera/kernels/one_bit.hpp"
 #include "tessera/optim/compression.hpp"
 
@@ -40,13 +38,7 @@ class ZeroOneAdam final : public Optimizer, public Compression {
 
   void update(memory::Queue& queue, Segments const& segments,
               StepControl const& control) const override {
-    if (segments.list.empty()) return;
-    kernels::AdamWStep step;
-    step.beta1 = spec_.value("beta1");
-    step.beta2 = spec_.value("beta2");
-    step.epsilon = spec_.value("eps");
-    set_segments(step, spec_, with_states(segments, {exp_avg, exp_avg_sq}), control);
-    kernels::adamw(queue, step);
+    update_as_adam(queue, spec_, segments, control);
   }
 
   StepCommunication communication(std::int64_t step) const override {
@@ -103,11 +95,7 @@ class ZeroOneAdam final : public Optimizer, public Compression {
            0;
   }
   kernels::ZeroOneStep step_of(Segments const& segments, StepControl const& control) const {
-    kernels::ZeroOneStep step;
-    step.beta1 = spec_.value("beta1");
-    step.epsilon = spec_.value("eps");
-    set_segments(step, spec_, segments, control);
-    return step;
+    return one_bit_step<kernels::ZeroOneStep>(spec_, segments, control);
   }
 
   OptimizerSpec spec_;
