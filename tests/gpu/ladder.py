@@ -102,6 +102,7 @@ class Parts:
         self.test("products", 60, "products", "*")
         self.test("gelu_in_products", 60, "products", "*Gelu*", fallback={"TESSERA_GELU": "separate", TRAIN: "--device_gelu separate"}, fallback_text="gelu_new as separate kernels")
         self.test("products_of_models", 120, "shapes", "*ModelProducts*")
+        self.test("fp8_products_of_models", 60, "shapes", "Fp8*", fallback={TRAIN: "--fp8 false"}, fallback_text="bf16 instead of fp8 products")
         self.test("attention", 60, "shapes", "*ModelAttention*", fallback={"TESSERA_PORTABLE": "1", TRAIN: "--device_attention portable"}, fallback_text="portable attention")
         self.test("one_step", 40, "training", "Stages/*/stage0_bf16")
         self.test("nccl_one_rank", 40, "training", "DeviceCollectives.*")
@@ -118,7 +119,7 @@ class Parts:
         self.add("resume_on_host", 60, self.train("cpu", "on-device", 12, "--resume_from_checkpoint", "latest"))
         self.add("resume_on_device", 60, self.train("cuda", "on-host", 12, "--resume_from_checkpoint", "latest"))
         self.add("losses_agree_resumed", 20, agree)
-        for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16"))):
+        for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16")), ("fp8", ("--dtype", "bfloat16", "--fp8", "true"))):
             words += ("--config_name", self.a.report / WITHOUT_DROPOUT)
             self.add(f"train_{name}_on_device", 60, self.train("cuda", f"on-device-{name}", 8, *words))
             self.add(f"train_{name}_on_host", 60, self.train("cpu", f"on-host-{name}", 8, *words))
@@ -136,6 +137,8 @@ class Parts:
         self.add("bench_torch_1558m", 120, python("peer_torch.py", 48, 1600, 25, 8, 1024, 5), figures=True)
         for stage in (1, 2, 3):
             self.figure(f"bench_overlap_stage{stage}", 30, "overlap", 12, 768, 12, 8, 1024, stage, 8, 50, 4)
+        for name, shape in (("124m", (12, 768, 12, 32, 1024, 8)), ("1558m", (48, 1600, 25, 8, 1024, 5))):
+            self.figure(f"bench_fp8_{name}", 80, "train", *shape, environment={"TESSERA_FP8": "1"})
         self.figure("bench_portable_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_PORTABLE": "1"})
         self.figure("bench_train_small", 20, "train", 8, 256, 8, 1, 128, 30)
         self.figure("bench_graphs_small", 20, "train", 8, 256, 8, 1, 128, 30, environment={"TESSERA_GRAPHS": "1"})
