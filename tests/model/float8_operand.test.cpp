@@ -154,9 +154,10 @@ TEST(Fp8Linear, WidthsThatAreNoMultipleOf16AreRefused) {
     linear.forward(pass, weights, y, x);
     FAIL() << "no error";
   } catch (ConfigError const& e) {
-    EXPECT_EQ(std::string(e.what()),
-              "--fp8: h.0.mlp.c_fc multiplies rows of 24 elements, but fp8 products need multiples "
-              "of 16; leave fp8 out, or change the sizes of the model");
+    EXPECT_EQ(
+        std::string(e.what()),
+        "--fp8: h.0.mlp.c_fc has 24 inputs and 32 outputs, but fp8 products need multiples of 16; "
+        "leave fp8 out, or change the sizes of the model");
   }
 }
 

@@ -115,6 +115,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("accumulation_steps", c.accumulation_steps);
   visit("dtype", name_of(c.dtype));
   visit("product_dtype", name_of(c.product_dtype));
+  visit("fp8", c.fp8);
   visit("master_dtype", name_of(c.master_dtype));
   visit("state_dtype", name_of(c.state_dtype));
   visit("round_master_weights", c.round_master_weights);

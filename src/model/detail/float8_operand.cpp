@@ -5,12 +5,8 @@
 namespace tessera::model::detail {
 
 Float8Operand to_float8(PassContext const& pass, Float8 format, ConstTensorView in,
-                        Float8Forms forms, std::string const& layer) {
+                        Float8Forms forms) {
   std::int64_t const rows = in.dim(0), columns = in.dim(1);
-  TESSERA_VALIDATE(columns % kernels::float8_multiple == 0, ConfigError, "--fp8: ", layer,
-                   " multiplies rows of ", columns,
-                   " elements, but fp8 products need multiples of ", kernels::float8_multiple,
-                   "; leave fp8 out, or change the sizes of the model");
   kernels::Float8Scale const scale{pass.allocate_fp32(kernels::Float8Scale::numel)};
   kernels::Float8Copies copies;
   if (forms.rows) copies.rows = pass.arena.allocate(Dtype::uint8, {rows, columns});

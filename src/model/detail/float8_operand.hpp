@@ -1,8 +1,6 @@
 #pragma once
 /// Matrix products of transformer blocks in fp8: operands are cast in the activations' arena.
 
-#include <string>
-
 #include "detail/pass.hpp"
 #include "tessera/kernels/gemm.hpp"
 
@@ -23,9 +21,9 @@ struct Float8Forms {
 };
 
 /// Casts @p in [R, C] with the scale of its values here and now. The copies stay in the arena.
-/// @throws ConfigError naming @p layer for a width that is no multiple of 16
+/// @pre C is a multiple of 16
 Float8Operand to_float8(PassContext const& pass, Float8 format, ConstTensorView in,
-                        Float8Forms forms, std::string const& layer);
+                        Float8Forms forms);
 
 /// c (+)= a b^T + bias.
 void multiply(PassContext const& pass, kernels::GradientTarget const& c, Float8Matrix const& a,

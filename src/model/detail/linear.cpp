@@ -1,6 +1,7 @@
 #include "detail/linear.hpp"
 
 #include "tessera/kernels/column_sums.hpp"
+#include "tessera/kernels/float8.hpp"
 #include "tessera/kernels/gemm.hpp"
 
 namespace tessera::model::detail {
@@ -23,22 +24,34 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
   kernels::GemmEpilogue const then{.bias = pass.in_dtype(pass.dtype, bias),
                                    .gelu_input = gelu_input};
   if (pass.fp8)
-    multiply(pass, {out}, to_float8(pass, Float8::e4m3, in, {.rows = true}, name_).rows,
-             float8_weight(pass, weights, WeightLayout::out_in), then);
+    multiply_fp8(pass, weights, out, in, then);
   else
     kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
                   pass.in_dtype(pass.dtype, in), pass.in_dtype(pass.dtype, weights[weight_]), then);
   if (lora_) lora_->add_output(pass, weights, out, in);
 }
 
+void Linear::multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
+                          ConstTensorView in, kernels::GemmEpilogue const& then) const {
+  constexpr auto multiple = kernels::float8_multiple;
+  TESSERA_VALIDATE(shape_.in % multiple == 0 && shape_.out % multiple == 0, ConfigError,
+                   "--fp8: ", name_, " has ", shape_.in, " inputs and ", shape_.out,
+                   " outputs, but fp8 products need multiples of ", multiple,
+                   "; leave fp8 out, or change the sizes of the model");
+  auto const x = to_float8(pass, Float8::e4m3, in, {.rows = true}).rows;
+  multiply(pass, {out}, x, float8_weight(pass, weights, WeightLayout::out_in), then);
+}
+
 void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
                       ConstTensorView dout, ConstTensorView in) const {
   ArenaScope const conversions(pass.arena);
-  if (pass.fp8)
+  if (pass.fp8) {
     multiply_backward_fp8(pass, leases, din, dout, in);
-  else
-    multiply_backward(pass, leases, din, pass.in_dtype(pass.dtype, dout),
-                      pass.in_dtype(pass.dtype, in));
+  } else {
+    dout = pass.in_dtype(pass.dtype, dout);
+    in = pass.in_dtype(pass.dtype, in);
+    multiply_backward(pass, leases, din, dout, in);
+  }
   TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
   if (lora_) lora_->backward(pass, leases, din.out, dout, in);
 }
@@ -73,11 +86,10 @@ void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const
   bool const trains = !leases.gradients[weight_].empty(), has_input = !din.out.empty();
   add_bias_gradient(pass, leases, dout);
   if (!trains && !has_input) return;
-  auto const dy =
-      to_float8(pass, Float8::e5m2, dout, {.rows = has_input, .transposed = trains}, name_);
+  auto const dy = to_float8(pass, Float8::e5m2, dout, {.rows = has_input, .transposed = trains});
   if (trains) {
     ArenaScope const scope(pass.arena);
-    auto const x = to_float8(pass, Float8::e4m3, in, {.transposed = true}, name_).transposed;
+    auto const x = to_float8(pass, Float8::e4m3, in, {.transposed = true}).transposed;
     bool const in_out = shape_.layout == WeightLayout::in_out;
     multiply(pass, leases.gradient(weight_), in_out ? x : dy.transposed,
              in_out ? dy.transposed : x);
@@ -92,7 +104,7 @@ Float8Matrix Linear::float8_weight(PassContext const& pass, WeightLease const& w
                                    WeightLayout wanted) const {
   bool const as_stored = shape_.layout == wanted;
   auto const w = to_float8(pass, Float8::e4m3, weights[weight_],
-                           {.rows = as_stored, .transposed = !as_stored}, name_);
+                           {.rows = as_stored, .transposed = !as_stored});
   return as_stored ? w.rows : w.transposed;
 }
 

@@ -55,6 +55,9 @@ class Linear {
   bool is_adapted() const { return lora_.has_value(); }
 
  private:
+  /// Weights and inputs in e4m3.
+  void multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
+                    ConstTensorView in, kernels::GemmEpilogue const& then) const;
   void multiply_backward(PassContext const& pass, BackwardLeases const& leases,
                          InputGradient const& din, ConstTensorView dout, ConstTensorView in) const;
   /// Gradients in e5m2, weights and inputs in e4m3.
