@@ -13,7 +13,8 @@
 //   stage 0 on one rank; TESSERA_DROPOUT=P in the environment: with dropout
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels
 // as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
-// TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own.
+// TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own. TESSERA_FP8: the
+// products of blocks in fp8.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -302,7 +303,9 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
   zero::EngineConfig how;
   how.dtype = Dtype::bf16;
   how.max_grad_norm = 1.0;
-  auto const model = model::make_model(config, how.dtype);
+  model::ModelOptions options(how.dtype);
+  options.fp8 = std::getenv("TESSERA_FP8") != nullptr;
+  auto const model = model::make_model(config, options);
   auto const engine = zero::make_engine(how, model->units(), comm, *place.queue);
   engine->initialize([](memory::UnitIndex unit, int parameter, std::int64_t first,
                         std::int64_t numel, float* out) {

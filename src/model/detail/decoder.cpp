@@ -197,6 +197,7 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   ArenaScope const scope(place.arena);
   PassContext pass = begin(batch, place, compute);
   pass.dropout_on = true;
+  pass.fp8 = parts_.fp8;
   pass.recompute = settings.recompute;
   if (pass.recompute == Recompute::block && settings.cpu_checkpointing &&
       memory::memory_space_of(compute) == memory::MemorySpace::device)

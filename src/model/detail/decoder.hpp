@@ -24,6 +24,7 @@ struct DecoderParts {
   ConfigTree config;
   Dtype dtype;          ///< of weights, gradients and the residual stream
   Dtype product_dtype;  ///< of matrix products and the activations between them
+  bool fp8;             ///< linear layers of the layers multiply in fp8 in training
   std::int64_t width;
   std::int64_t positions;
   std::string positions_field;  ///< of config.json
