@@ -275,7 +275,8 @@ class StagedEngine final : public WeightsEngine {
     else
       decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
     bool const host_decides = decision_.is_on_host() || host_ || !communication_.reduces_gradients;
-    if (!(host_decides && decision_.read().control.skip)) update(learning_rate);
+    bool const may_skip = host_decides && decision_.precedes_update();
+    if (!(may_skip && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
                             communication_.phase, decision_.sums()};
