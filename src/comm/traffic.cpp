@@ -15,6 +15,9 @@ Counters& counters() {
   return instance;
 }
 
+/// Of this thread: it runs an operation that was counted.
+thread_local bool is_counted = false;
+
 }  // namespace
 
 Traffic operator-(Traffic const& now, Traffic const& before) {
@@ -57,6 +60,7 @@ std::size_t bytes_to_peer(Operation const& o, int rank, int size, int peer, Part
 
 void count_traffic(Operation const& o, Parts const* send, int rank, int size,
                    std::function<bool(int)> const& is_on_node) {
+  if (is_counted) return;
   std::uint64_t inside = 0, across = 0;
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
@@ -72,6 +76,9 @@ void count_nccl_traffic(Operation const& o, Parts const* send, int rank, int siz
     if (peer != rank) sum += bytes_to_peer(o, rank, size, peer, send);
   counters().nccl += sum;
 }
+
+CountedOperation::CountedOperation() { is_counted = true; }
+CountedOperation::~CountedOperation() { is_counted = false; }
 
 }  // namespace detail
 }  // namespace tessera::comm

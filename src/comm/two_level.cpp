@@ -12,6 +12,7 @@
 #include "detail/link_measure.hpp"
 #include "detail/node_windows.hpp"
 #include "detail/sums.hpp"
+#include "detail/traffic_count.hpp"
 #include "tessera/comm/flight_recorder.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
@@ -99,76 +100,92 @@ class TwoLevelCollectives final : public Collectives {
   }
 
   Pending broadcast(TensorView data, int root, Event after) override {
-    return enqueue(operations_.broadcast(data, root), std::move(after), [=, this] {
-      if (!in_two_levels(data.bytes())) return finish(world_->broadcast(data, root, {}));
-      broadcast_by_node(data, root);
-    });
+    auto const o = operations_.broadcast(data, root);
+    if (!in_two_levels(data.bytes()))
+      return enqueue_flat(o, std::move(after),
+                          [=, this] { return world_->broadcast(data, root, {}); });
+    count_broadcast(o);
+    return enqueue(o, std::move(after), [=, this] { broadcast_by_node(data, root); });
   }
   Pending all_reduce(TensorView data, ReduceOp op, Event after) override {
-    return enqueue(operations_.all_reduce(data, op), std::move(after), [=, this] {
-      std::int64_t const each = data.numel() / size();
-      if (op != ReduceOp::sum || each == 0 || !in_two_levels(data.bytes()))
-        return finish(world_->all_reduce(data, op, {}));
+    auto const o = operations_.all_reduce(data, op);
+    std::int64_t const each = data.numel() / size();
+    if (op != ReduceOp::sum || each == 0 || !in_two_levels(data.bytes()))
+      return enqueue_flat(o, std::move(after),
+                          [=, this] { return world_->all_reduce(data, op, {}); });
+    auto const rest = data.rows(each * size(), data.numel() - each * size());
+    count_by_node(Kind::reduce_scatter, o.dtype, each);
+    count_by_node(Kind::all_gather, o.dtype, each);
+    count_flat({.kind = Kind::all_reduce, .dtype = o.dtype, .numel = rest.numel()});
+    return enqueue(o, std::move(after), [=, this] {
       TensorView const own = data.rows(rank() * each, each);
       reduce_scatter_by_node(data, {each, each, 0}, own, memory::WriteMode::overwrite);
       all_gather_by_node(own, data, {each, each, 0});
-      auto const rest = data.rows(each * size(), data.numel() - each * size());
       if (!rest.empty()) finish(world_->all_reduce(rest, op, {}));
     });
   }
   Pending reduce_scatter(TensorView in, StridedShards shards, TensorView out,
                          memory::WriteMode mode, Event after) override {
-    return enqueue(operations_.reduce_scatter(in, shards, out), std::move(after), [=, this] {
-      if (!in_two_levels(all_bytes(shards, in.dtype())))
-        return finish(world_->reduce_scatter(in, shards, out, mode, {}));
-      reduce_scatter_by_node(in, shards, out, mode);
-    });
+    auto const o = operations_.reduce_scatter(in, shards, out);
+    if (!in_two_levels(all_bytes(shards, in.dtype())))
+      return enqueue_flat(o, std::move(after),
+                          [=, this] { return world_->reduce_scatter(in, shards, out, mode, {}); });
+    count_by_node(o.kind, o.dtype, shards.count);
+    return enqueue(o, std::move(after),
+                   [=, this] { reduce_scatter_by_node(in, shards, out, mode); });
   }
   Pending all_gather(TensorView inout, StridedShards shards, Event after) override {
-    return enqueue(operations_.all_gather(inout, shards), std::move(after), [=, this] {
-      if (!in_two_levels(all_bytes(shards, inout.dtype())))
-        return finish(world_->all_gather(inout, shards, {}));
+    auto const o = operations_.all_gather(inout, shards);
+    if (!in_two_levels(all_bytes(shards, inout.dtype())))
+      return enqueue_flat(o, std::move(after),
+                          [=, this] { return world_->all_gather(inout, shards, {}); });
+    count_by_node(o.kind, o.dtype, shards.count);
+    return enqueue(o, std::move(after), [=, this] {
       all_gather_by_node(inout.rows(rank() * shards.stride + shards.offset, shards.count), inout,
                          shards);
     });
   }
   Pending all_gather(ConstTensorView in, TensorView out, StridedShards shards,
                      Event after) override {
-    return enqueue(operations_.all_gather(in, out, shards), std::move(after), [=, this] {
-      if (!in_two_levels(all_bytes(shards, out.dtype())))
-        return finish(world_->all_gather(in, out, shards, {}));
+    auto const o = operations_.all_gather(in, out, shards);
+    if (!in_two_levels(all_bytes(shards, out.dtype())))
+      return enqueue_flat(o, std::move(after),
+                          [=, this] { return world_->all_gather(in, out, shards, {}); });
+    count_by_node(o.kind, o.dtype, shards.count);
+    return enqueue(o, std::move(after), [=, this] {
       all_gather_by_node(in.rows(shards.offset, shards.count), out, shards);
     });
   }
 
   Pending reduce(TensorView data, ReduceOp op, int root, Event after) override {
-    return enqueue(operations_.reduce(data, op, root), std::move(after),
-                   [=, this] { finish(world_->reduce(data, op, root, {})); });
+    return enqueue_flat(operations_.reduce(data, op, root), std::move(after),
+                        [=, this] { return world_->reduce(data, op, root, {}); });
   }
   Pending scatter(ConstTensorView in, TensorView out, int root, Event after) override {
-    return enqueue(operations_.scatter(in, out, root), std::move(after),
-                   [=, this] { finish(world_->scatter(in, out, root, {})); });
+    return enqueue_flat(operations_.scatter(in, out, root), std::move(after),
+                        [=, this] { return world_->scatter(in, out, root, {}); });
   }
   Pending gather(ConstTensorView in, TensorView out, int root, Event after) override {
-    return enqueue(operations_.gather(in, out, root), std::move(after),
-                   [=, this] { finish(world_->gather(in, out, root, {})); });
+    return enqueue_flat(operations_.gather(in, out, root), std::move(after),
+                        [=, this] { return world_->gather(in, out, root, {}); });
   }
   Pending all_to_all(ConstTensorView in, TensorView out, Event after) override {
-    return enqueue(operations_.all_to_all(in, out), std::move(after),
-                   [=, this] { finish(world_->all_to_all(in, out, {})); });
+    return enqueue_flat(operations_.all_to_all(in, out), std::move(after),
+                        [=, this] { return world_->all_to_all(in, out, {}); });
   }
   Pending all_to_all(ConstTensorView in, Parts const& send, TensorView out, Parts const& receive,
                      Event after) override {
-    return enqueue(operations_.all_to_all(in, send, out, receive), std::move(after),
-                   [=, this] { finish(world_->all_to_all(in, send, out, receive, {})); });
+    return enqueue_flat(
+        operations_.all_to_all(in, send, out, receive), std::move(after),
+        [=, this] { return world_->all_to_all(in, send, out, receive, {}); }, &send);
   }
   Pending send(ConstTensorView data, int to, Event after) override {
-    return enqueue(operations_.send(data, to), std::move(after),
-                   [=, this] { finish(world_->send(data, to, {})); });
+    return enqueue_flat(operations_.send(data, to), std::move(after),
+                        [=, this] { return world_->send(data, to, {}); });
   }
   Pending receive(TensorView data, int from, Event after) override {
-    return enqueue(operations_.receive(data, from), std::move(after),
-                   [=, this] { finish(world_->receive(data, from, {})); });
+    return enqueue_flat(operations_.receive(data, from), std::move(after),
+                        [=, this] { return world_->receive(data, from, {}); });
   }
 
   /// The groups below watch the deadline of what runs.
@@ -197,6 +214,7 @@ class TwoLevelCollectives final : public Collectives {
           throw PeerLostError(rank(),
                               concat(describe(o), " was abandoned before its input was ready"));
       after.wait(name_of(o.kind), std::chrono::milliseconds(0));
+      CountedOperation const counted;
       body();
     });
     Pending pending{worker_->record(), concat("two-level ", describe(o))};
@@ -204,7 +222,23 @@ class TwoLevelCollectives final : public Collectives {
     FlightRecorder::of_process().add(pending.what(), input, last_);
     return pending;
   }
+  Pending enqueue_flat(Operation const& o, Event after, std::function<Pending()> body,
+                       Parts const* send = nullptr) {
+    count_flat(o, send);
+    return enqueue(o, std::move(after), [this, body = std::move(body)] { finish(body()); });
+  }
   void finish(Pending const& pending) { world_->wait(pending); }
+
+  /// Bytes are counted in the call: the worker may run the operation in a later step of training.
+  void count_flat(Operation const& o, Parts const* send = nullptr) const {
+    count_traffic(o, send, rank(), size(),
+                  [this](int peer) { return windows_.node_of(peer) == node_index_; });
+  }
+  void count_in_node(Operation const& o) const {
+    count_traffic(o, nullptr, node_->rank(), node_->size(), [](int) { return true; });
+  }
+  void count_by_node(Kind kind, Dtype dtype, std::int64_t count) const;
+  void count_broadcast(Operation const& o) const;
 
   bool in_two_levels(std::size_t bytes) const {
     if (levels_ != Levels::automatic) return levels_ == Levels::two;
@@ -232,6 +266,21 @@ class TwoLevelCollectives final : public Collectives {
     }
     return {slot.memory.get(), dtype, {numel}};
   }
+  /// Of each rank, the shard of @p n elements that this rank carries in its node, one per window.
+  Parts carried_shards(std::int64_t n) const {
+    Parts send = no_parts();
+    for (int shard = 0; shard < size(); ++shard)
+      if (windows_.carrier(node_index_, shard) == rank())
+        set(send, shard, n, windows_.window_of(node_index_, shard) * n);
+    return send;
+  }
+  /// This rank's shard, for its carrier in each node.
+  Parts own_shard(std::int64_t n) const {
+    Parts send = no_parts();
+    for (int node = 0; node < windows_.nodes(); ++node)
+      set(send, windows_.carrier(node, rank()), n, 0);
+    return send;
+  }
   Parts no_parts() const {
     std::vector<std::int64_t> const none(static_cast<std::size_t>(size()), 0);
     return {none, none};
@@ -239,6 +288,10 @@ class TwoLevelCollectives final : public Collectives {
   static void set(Parts& parts, int rank, std::int64_t count, std::int64_t offset) {
     parts.counts[static_cast<std::size_t>(rank)] = count;
     parts.offsets[static_cast<std::size_t>(rank)] = offset;
+  }
+  static Operation of_root(Operation o, int root) {
+    o.root = root;
+    return o;
   }
   static TensorView from(TensorView view, std::int64_t first) {
     return view.rows(first, view.numel() - first);
@@ -271,14 +324,12 @@ void TwoLevelCollectives::start_sums(Slot& slot, TensorView memory, TensorView i
                                      StridedShards shards) {
   int const windows = windows_.windows(node_index_);
   std::int64_t const n = shards.count;
-  Parts send = no_parts(), receive = no_parts();
+  Parts const send = carried_shards(n);
+  Parts receive = no_parts();
   Pending last;
   for (int w = 0; w < windows; ++w)
     last = node_->reduce_scatter(from(in, windows_.start(node_index_, w) * shards.stride), shards,
                                  memory.rows(w * n, n), memory::WriteMode::overwrite, {});
-  for (int shard = 0; shard < size(); ++shard)
-    if (windows_.carrier(node_index_, shard) == rank())
-      set(send, shard, n, windows_.window_of(node_index_, shard) * n);
   for (int node = 0; node < windows_.nodes(); ++node)
     set(receive, windows_.carrier(node, rank()), n, node * n);
   slot.last =
@@ -319,13 +370,8 @@ void TwoLevelCollectives::reduce_scatter_by_node(TensorView in, StridedShards sh
 void TwoLevelCollectives::start_gather(Slot& slot, TensorView memory, ConstTensorView own,
                                        TensorView out, StridedShards shards) {
   std::int64_t const n = shards.count;
-  Parts send = no_parts(), receive = no_parts();
-  for (int node = 0; node < windows_.nodes(); ++node)
-    set(send, windows_.carrier(node, rank()), n, 0);
-  for (int shard = 0; shard < size(); ++shard)
-    if (windows_.carrier(node_index_, shard) == rank())
-      set(receive, shard, n, windows_.window_of(node_index_, shard) * n);
-  auto const exchanged = world_->all_to_all(own, send, memory, receive, {});
+  Parts const receive = carried_shards(n);
+  auto const exchanged = world_->all_to_all(own, own_shard(n), memory, receive, {});
   // the last window may write shards that it does not carry; the windows before it overwrite them
   for (int w = windows_.windows(node_index_); w-- > 0;) {
     std::int64_t const first = windows_.start(node_index_, w) * shards.stride + shards.offset;
@@ -361,6 +407,23 @@ void TwoLevelCollectives::broadcast_by_node(TensorView data, int root) {
   }
   if (leaders_) leaders_->wait(leaders_->broadcast(data, root_node, {}));
   if (!is_here || members[0] == root) node_->wait(node_->broadcast(data, 0, {}));
+}
+
+/// A reduce-scatter or all-gather of @p count elements per rank, in any number of chunks.
+void TwoLevelCollectives::count_by_node(Kind kind, Dtype dtype, std::int64_t count) const {
+  Parts const send = kind == Kind::reduce_scatter ? carried_shards(count) : own_shard(count);
+  count_flat({.kind = Kind::all_to_all_v, .dtype = dtype}, &send);
+  count_in_node({.kind = kind, .dtype = dtype, .numel = windows_.windows(node_index_) * count});
+}
+
+void TwoLevelCollectives::count_broadcast(Operation const& o) const {
+  int const root_node = windows_.node_of(o.root);
+  if (rank() == o.root && node_->rank() != 0) count_in_node(of_root(o, node_->rank()));
+  if (leaders_)
+    count_traffic(of_root(o, root_node), nullptr, leaders_->rank(), leaders_->size(),
+                  [](int) { return false; });
+  bool const is_from_root = node_index_ == root_node && windows_.members(root_node)[0] != o.root;
+  if (!is_from_root) count_in_node(of_root(o, 0));
 }
 
 }  // namespace

@@ -344,10 +344,9 @@ void add_machine(OptionTable& t) {
         "auto: GPUs if the build and every node have them, else the host; cuda: an error without "
         "GPUs (Tessera's own)")
       .one_of({"auto", "cuda", "cpu"});
-  t.add(
-       choice, "device_attention", "auto",
-       "attention on a GPU; auto: cuDNN for fp16 and bf16 without attention dropout, else portable "
-       "(Tessera's own)")
+  t.add(choice, "device_attention", "auto",
+        "attention on a GPU; auto: cuDNN in fp16 and bf16 (with its own dropout masks), else "
+        "portable (Tessera's own)")
       .one_of({"auto", "cudnn", "portable"});
   t.add(choice, "device_gelu", "auto",
         "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "

@@ -6,6 +6,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/train/save_request.hpp"
+#include "tessera/zero/saved_states.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -50,7 +51,8 @@ void require_room(JobContext const& job, TrainingRun const& run) {
       arguments.save_strategy != config::Interval::no && first <= run.sampler->total_steps();
   auto const save = save_request(job, run, first, SaveContent::regular);
   checkpoint::require_room(request_of(job, run), saves ? &save : nullptr,
-                           checkpoint::layers_of(run.engine->config().optimizer), job.comm);
+                           checkpoint::layers_of(zero::saved_states(run.engine->config())),
+                           job.comm);
 }
 
 void export_model(JobContext const& job, TrainingRun const& run, std::int64_t last_saved_step) {

@@ -9,13 +9,14 @@
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/zero/saved_states.hpp"
 
 namespace tessera::train {
 namespace {
 
-/// Master weights and optimizer states.
+/// Master weights, optimizer states and errors.
 checkpoint::StateLayers layers_of(zero::Engine const& engine) {
-  return checkpoint::layers_of(engine.config().optimizer);
+  return checkpoint::layers_of(zero::saved_states(engine.config()));
 }
 
 std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }

@@ -36,10 +36,17 @@ bool has_only_weights(checkpoint::Manifest const& manifest) {
          manifest.trainer_state.get_int("optimizer_steps", 0) == 0;
 }
 
+/// Errors of quantized gradients belong to no optimizer: a run without them starts them at zero.
+std::vector<std::string> optimizer_states(checkpoint::Manifest const& manifest) {
+  auto names = manifest.state_names();
+  std::erase(names, zero::gradient_error_name);
+  return names;
+}
+
 /// A checkpoint with optimizer states continues only with the optimizer that keeps them.
 void check_optimizer(checkpoint::Manifest const& manifest, optim::OptimizerSpec const& optimizer) {
   auto const wanted = optimizer.state_names();
-  TESSERA_VALIDATE(manifest.state_names() == wanted || has_only_weights(manifest), ConfigError,
+  TESSERA_VALIDATE(optimizer_states(manifest) == wanted || has_only_weights(manifest), ConfigError,
                    manifest.directory.string(), " has the states ", join(manifest.state_names()),
                    ", but optimizer ", optimizer.algorithm, " of this run keeps ", join(wanted),
                    "; resume with the checkpoint's optimizer, or start a new run from its weights "
@@ -397,7 +404,7 @@ void TrainingSetup::restore(StartingPoint const& start) {
       if (job_.is_root()) log_changes(manifest, changes);
       if (!at.note.empty() && job_.is_root()) log::info(at.note);
       auto const& optimizer = run_.engine->config().optimizer;
-      if (job_.is_root() && manifest.state_names() != optimizer.state_names())
+      if (job_.is_root() && optimizer_states(manifest) != optimizer.state_names())
         log::info(concat(at.checkpoint.string(), " has no optimizer states; those of ",
                          optimizer.algorithm, " start at zero"));
       return;

@@ -27,7 +27,7 @@ TrainingStep::TrainingStep(ModelContext context, zero::Engine& engine,
 
 StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double learning_rate) {
   auto const started = std::chrono::steady_clock::now();
-  if (!sent_) sent_ = comm::traffic_of_process();
+  auto const sent_before = comm::traffic_of_process();
   StepOutcome outcome;
   if (options_.timer) options_.timer->begin_step();
   auto const micro_batches = load(step, sampler);
@@ -70,8 +70,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   outcome.loss = sums.addends / static_cast<double>(outcome.tokens);
   if (options_.requests) outcome.requests = requests_of(sums.counts, context_.comm.size());
   outcome.seconds = seconds_since(started);
-  auto const sent_before = std::exchange(*sent_, comm::traffic_of_process());
-  outcome.sent = *sent_ - sent_before;
+  outcome.sent = comm::traffic_of_process() - sent_before;
   return outcome;
 }
 

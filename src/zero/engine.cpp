@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "detail/coded_reduce.hpp"
 #include "detail/compressed_update.hpp"
 #include "detail/frozen_weights.hpp"
 #include "detail/memory_report.hpp"
@@ -255,8 +256,8 @@ class StagedEngine final : public WeightsEngine {
                      InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
     communication_ = detail::communication_of(*optimizer_, steps_ + 1);
-    gradients_->begin_micro_step(
-        {index == 0, index + 1 == count, index, is_empty, communication_.reduces_gradients});
+    gradients_->begin_micro_step({index == 0, index + 1 == count, index, is_empty,
+                                  communication_.reduces_gradients, steps_ + 1});
     in_micro_step_ = true;
   }
 
@@ -275,7 +276,8 @@ class StagedEngine final : public WeightsEngine {
     else
       decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
     bool const host_decides = decision_.is_on_host() || host_ || !communication_.reduces_gradients;
-    if (!(host_decides && decision_.read().control.skip)) update(learning_rate);
+    bool const may_skip = host_decides && decision_.precedes_update();
+    if (!(may_skip && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
                             communication_.phase, decision_.sums()};
@@ -302,6 +304,7 @@ class StagedEngine final : public WeightsEngine {
       state_.copy_shards(k, OptimizerState::Direction::to_host);
       out.push_back({state_.spec(k).name, state_.host_shards(k), state_.spec(k).extent});
     }
+    if (auto* const coded = gradients_->coded()) coded->save_errors(out);
     return out;
   }
 
@@ -313,6 +316,7 @@ class StagedEngine final : public WeightsEngine {
     for (std::size_t k = 0; k < state_.count(); ++k)
       state_.copy_shards(k, OptimizerState::Direction::to_state);
     distribute(OptimizerState::What::all_states);
+    if (auto* const coded = gradients_->coded()) coded->load_errors();
     steps_ = optimizer_steps;
     scaler_.restore(scaler);
   }

@@ -15,12 +15,26 @@ namespace {
 topology::NodeIndex own_node() { return tessera::test::session().info().node; }
 std::vector<topology::NodeIndex> const& nodes() { return tessera::test::session().nodes(); }
 
-/// What the last operation of @p comm sends to each level.
-Traffic recorded(RecordingCollectives const& comm) {
+/// What one operation of all ranks sends to each level.
+Traffic of_record(CollectiveRecord const& record) {
   Traffic out;
-  auto const record = comm.records().back();
   for (std::size_t q = 0; q < record.bytes_to_peer.size(); ++q)
     (nodes()[q] == own_node() ? out.intra_node : out.inter_node) += record.bytes_to_peer[q];
+  return out;
+}
+Traffic recorded(RecordingCollectives const& comm) { return of_record(comm.records().back()); }
+
+/// What an operation in two levels is made of: of all ranks, of a node, of the nodes' first ranks.
+Traffic recorded_parts(RecordingCollectives const& comm) {
+  Traffic out;
+  for (auto const& record : comm.records()) {
+    auto const bytes = static_cast<std::uint64_t>(record.bytes_sent);
+    auto const part = record.group.empty()             ? of_record(record)
+                      : record.group == "node leaders" ? Traffic{0, bytes, 0}
+                                                       : Traffic{bytes, 0, 0};
+    out.intra_node += part.intra_node;
+    out.inter_node += part.inter_node;
+  }
   return out;
 }
 
@@ -98,6 +112,45 @@ TEST(Traffic, InTwoLevelsCrossesTheNetworkOnce) {
     auto const gathered = sent_by([&] { comm->wait(comm->all_gather(data.view(), blocks, {})); });
     EXPECT_EQ(reduced, expected);
     EXPECT_EQ(gathered, expected);
+  }
+}
+
+/// Equal and unequal nodes, several chunks, remainders, all roots: the call counts what the
+/// operations of the node and of all ranks send when they run.
+TEST(Traffic, InTwoLevelsIsCountedInTheCall) {
+  auto const& session = tessera::test::session();
+  int const ranks = session.info().world_size;
+  if (session.info().node_count < 2 || session.info().node_count == ranks)
+    GTEST_SKIP() << "for nodes with several ranks";
+  auto recording = make_recording(make_mpi(session, 60s));
+  auto& inner = *recording;
+  auto const comm = make_two_level(std::move(recording), nodes(), {Levels::two, {}});
+  std::int64_t const shard = 2'000'003, numel = ranks * shard + 1;
+  Array data{*comm, Placement::ordinary, Dtype::fp32, numel};
+  Array part{*comm, Placement::ordinary, Dtype::fp32, shard};
+  StridedShards const blocks{shard, shard, 0};
+  std::vector<std::function<Pending()>> operations{
+      [&] { return comm->all_reduce(data.view(), ReduceOp::sum, {}); },
+      [&] { return comm->all_reduce(data.view(), ReduceOp::max, {}); },
+      [&] { return comm->all_reduce(data.view(0, 1), ReduceOp::sum, {}); },
+      [&] {
+        return comm->reduce_scatter(data.view(), blocks, part.view(), memory::WriteMode::overwrite,
+                                    {});
+      },
+      [&] { return comm->all_gather(data.view(), blocks, {}); },
+      [&] { return comm->gather(part.view(), data.view(0, ranks * shard), 0, {}); },
+  };
+  for (int root = 0; root < ranks; ++root)
+    operations.push_back([&, root] { return comm->broadcast(data.view(), root, {}); });
+  comm->wait(operations[0]());  // allocates
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    comm->barrier();
+    inner.clear();
+    Pending pending;
+    auto const called = sent_by([&] { pending = operations[i](); });
+    auto const ran = sent_by([&] { comm->wait(pending); });
+    EXPECT_EQ(called, recorded_parts(inner)) << "operation " << i;
+    EXPECT_EQ(ran, Traffic{}) << "operation " << i;
   }
 }
 

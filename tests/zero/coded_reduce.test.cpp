@@ -2,6 +2,9 @@
 /// bytes of each level, error feedback.
 #include "detail/coded_reduce.hpp"
 
+#include <algorithm>
+#include <span>
+
 #include "detail/shard_groups.hpp"
 #include "engine_fixture.hpp"
 
@@ -170,7 +173,7 @@ TEST(CodedReduce, FeedbackReturnsWhatCodesLose) {
     for (int t = 0; t < steps; ++t) {
       auto whole = whole_of(parts);
       std::vector<float> out(sums.size());
-      reduce.start(first_unit, view(whole), view(out), {}, {});
+      reduce.start(first_unit, view(whole), view(out), {.step = t + 1}, {});
       reduce.finish();
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += out[i];
     }
@@ -183,6 +186,97 @@ TEST(CodedReduce, FeedbackReturnsWhatCodesLose) {
                reset = mean_error({{.beta = 0.0, .reset_steps = 1}});
   EXPECT_LT(with, 0.1 * without);
   EXPECT_NEAR(reset, without, 0.02 * without) << "errors that start from zero in each step";
+}
+
+QuantizedGradients::ErrorFeedback feedback(double beta, std::int64_t reset_steps) {
+  return {.beta = beta, .reset_steps = reset_steps};
+}
+
+/// Codes of one reduction after another, as the steps of a training.
+struct Reductions {
+  Reductions(int per_node, QuantizedGradients::ErrorFeedback const& f, float size = 1.0f)
+      : parts(quantized(per_node, f), 3000), size_(size) {}
+  std::vector<float> step(std::int64_t number) {
+    auto whole = whole_of(parts);
+    for (auto& value : whole) value *= size_ * static_cast<float>(number);
+    std::vector<float> out(static_cast<std::size_t>(parts.shard()));
+    reduce.start(first_unit, view(whole), view(out), {.step = number}, {});
+    reduce.finish();
+    return out;
+  }
+  /// The errors of all ranks of this rank's shard.
+  float* saved() {
+    std::vector<StateView> states{{"fp32", {}, {}}, {"row", {}, optim::Extent::per_row}};
+    reduce.save_errors(states);
+    EXPECT_EQ(states.size(), 3u);
+    EXPECT_EQ(states[1].name, gradient_error_name);
+    return states[1].unit_shards.at(0);
+  }
+  Parts parts;
+  CodedReduce reduce{parts.context};
+
+ private:
+  float size_;
+};
+
+/// Without a mean over steps an error is what the last codes have lost.
+TEST(CodedReduce, SavesWhatAllRanksAndNodesHaveLost) {
+  for (int const per_node : node_sizes()) {
+    Reductions training(per_node, feedback(0.0, 1000));
+    for (float const* saved = training.saved(); auto const value : std::span(saved, 32))
+      ASSERT_EQ(value, 0.0f) << "before the first step";
+    auto const out = training.step(1);
+    Reference const reference(training.parts, per_node);
+    float const* const saved = training.saved();
+    double largest = 0.0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(saved[i], reference.sum[i] - out[i], 2e-6 * world()) << i << ", " << per_node;
+      largest = std::max(largest, std::abs(static_cast<double>(saved[i])));
+    }
+    EXPECT_GT(largest, 1e-4);
+  }
+}
+
+/// The same bits as the run that saved, also where the errors start from zero.
+TEST(CodedReduce, ContinuesFromSavedErrors) {
+  for (int const per_node : node_sizes())
+    for (std::int64_t const reset : {3, 5, 1000}) {
+      Reductions first(per_node, feedback(0.5, reset)), resumed(per_node, feedback(0.5, reset)),
+          fresh(per_node, feedback(0.5, reset));
+      for (std::int64_t step = 1; step <= 3; ++step) (void)first.step(step);
+      float const* const saved = first.saved();
+      std::copy_n(saved, first.parts.shard(), resumed.saved());
+      resumed.reduce.load_errors();
+      bool differs = false;
+      for (std::int64_t step = 4; step <= 8; ++step) {
+        auto const out = first.step(step);
+        ASSERT_EQ(resumed.step(step), out) << "step " << step << ", " << per_node;
+        differs |= fresh.step(step) != out;
+      }
+      EXPECT_EQ(differs, reset != 3) << "after 3 steps errors of 3 steps start from zero";
+    }
+}
+
+/// On any number of ranks the next sums add what was saved, apart from what they lose again.
+TEST(CodedReduce, GivesSavedErrorsToAnyNumberOfRanks) {
+  for (int const per_node : node_sizes()) {
+    Reductions resumed(per_node, feedback(0.0, 1000), 0.0f);
+    auto const n = static_cast<std::size_t>(resumed.parts.shard());
+    std::vector<float> wanted;
+    for (std::size_t i = 0; i < n; ++i)
+      wanted.push_back(gradient_of(7, resumed.parts.recording->rank() * resumed.parts.shard() +
+                                          static_cast<std::int64_t>(i)));
+    std::ranges::copy(wanted, resumed.saved());
+    resumed.reduce.load_errors();
+    auto const out = resumed.step(2);
+    float const* const lost = resumed.saved();
+    double worst = 0.0;
+    for (std::size_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(out[i] + lost[i], wanted[i], 2e-6) << i << ", " << per_node;
+      worst = std::max(worst, std::abs(static_cast<double>(lost[i])));
+    }
+    EXPECT_LT(worst, 0.2);
+  }
 }
 
 TEST(CodedReduce, ShowsValuesThatAreNotFinite) {

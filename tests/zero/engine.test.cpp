@@ -80,6 +80,11 @@ std::vector<Scenario> fp32_scenarios() {
   sgd("dampened", {{"momentum", 0.9}, {"dampening", 0.5}});
   sgd("nesterov", {{"momentum", 0.9}, {"nesterov", 1.0}});
   fp32("lamb", [](auto& c) { c.optimizer = optim::make_spec("Lamb", {{"weight_decay", 0.1}}); });
+  fp32("unchecked", [](auto& c) { c.skip_on_nonfinite = false; });
+  fp32("unchecked_lamb", [](auto& c) {
+    c.skip_on_nonfinite = false;
+    c.optimizer = optim::make_spec("Lamb", {{"weight_decay", 0.1}});
+  });
   fp32("adafactor", [](auto& c) {
     c.optimizer = optim::make_spec("Adafactor", {{"weight_decay", 0.1}, {"scale_parameter", 1.0}});
   });
@@ -116,6 +121,10 @@ std::vector<Scenario> half_scenarios() {
     half("lamb", [](auto& c) { c.optimizer = optim::make_spec("Lamb"); });
     half("sgd", [](auto& c) { c.optimizer = optim::make_spec("SGD", {{"momentum", 0.9}}); });
     half("scaled", [](auto& c) { c.loss_scaler.static_scale = 128.0; });
+    half("scaled_unchecked", [](auto& c) {
+      c.loss_scaler.static_scale = 128.0;
+      c.skip_on_nonfinite = false;
+    });
   }
   return out;
 }

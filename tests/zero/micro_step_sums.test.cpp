@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <vector>
 
 #include "engine_fixture.hpp"
 #include "tessera/comm/two_level.hpp"
+#include "tessera/core/random.hpp"
 
 namespace tessera::test {
 namespace {
@@ -114,6 +116,53 @@ TEST_P(TreeOfSums, HasTheSameBitsOnAnyPowerOfTwoOfRanksAtEveryStage) {
 }
 INSTANTIATE_TEST_SUITE_P(Dtypes, TreeOfSums, ::testing::Values(Dtype::fp32, Dtype::bf16),
                          [](auto const& info) { return std::string(name_of(info.param)); });
+
+/// Gradients of several tiles, of 1 to 16 micro-steps: the sum of a binary counter, whose upper
+/// sums are added when a micro-step completes them.
+TEST(MicroStepSums, FormTheSumsOfABinaryCounter) {
+  constexpr std::int64_t numel = 100'003;
+  auto const queue = memory::make_inline_queue("compute");
+  auto const gradient = [](int step, std::int64_t i) {
+    return Philox{5, static_cast<std::uint64_t>(step)}.uniform(static_cast<std::uint64_t>(i)) -
+           0.5f;
+  };
+  auto config = config_of(0, Dtype::fp32, 16);
+  for (int steps = 1; steps <= 16; ++steps) {
+    zero::detail::MicroStepSums sums(config);
+    std::vector<std::vector<float>> places(static_cast<std::size_t>(sums.places()),
+                                           std::vector<float>(numel));
+    auto const at = [&](int place) {
+      return memory::TensorView(places.at(static_cast<std::size_t>(place)).data(), Dtype::fp32,
+                                {numel});
+    };
+    for (int step = 0; step < steps; ++step) {
+      std::vector<float> own;
+      for (std::int64_t i = 0; i < numel; ++i) own.push_back(gradient(step, i));
+      sums.begin({.first = step == 0, .last = step + 1 == steps, .index = step});
+      memory::TensorView const view(own.data(), Dtype::fp32, {numel});
+      if (sums.adds()) {
+        sums.merge(*queue, view, at);
+      } else {
+        std::ranges::copy(own, places.at(static_cast<std::size_t>(sums.place())).begin());
+        sums.merge(*queue, at);
+      }
+    }
+    for (std::int64_t i = 0; i < numel; i += 997) {
+      std::vector<std::pair<int, float>> counter;  // micro-steps of a sum, and the sum
+      for (int step = 0; step < steps; ++step) {
+        counter.emplace_back(1, gradient(step, i));
+        while (counter.size() > 1 &&
+               (counter.back().first == counter[counter.size() - 2].first || step + 1 == steps)) {
+          auto const last = counter.back();
+          counter.pop_back();
+          counter.back() = {counter.back().first + last.first, counter.back().second + last.second};
+        }
+      }
+      ASSERT_EQ(places[0][static_cast<std::size_t>(i)], counter[0].second)
+          << steps << " micro-steps, element " << i;
+    }
+  }
+}
 
 TEST(TreeOfSums, OtherOrdersHaveOtherBits) {
   auto const alone = comm::make_loopback();

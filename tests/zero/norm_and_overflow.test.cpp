@@ -27,23 +27,27 @@ TEST(ValuesOfAStep, AreSummedOverTheRanksWithTheNorm) {
   values.counts.back() = (std::int64_t{1} << 40) + info.rank;
   std::int64_t const of_ranks = std::int64_t{info.world_size} * (info.world_size - 1) / 2;
   for (int stage = 0; stage <= 3; ++stage)
-    for (auto const order : {zero::SumOrder::ranks, zero::SumOrder::tree}) {
-      auto config = config_of(stage);
-      config.sum_order = order;
-      Training with(config), without(config);
-      for (int i = 0; i < 2; ++i) {  // the values of one step are not those of the next
-        values.addends[1] = 1.0 + i + info.rank;
-        auto const result = with.step(1e-2, values), plain = without.step(1e-2);
-        EXPECT_EQ(result.grad_norm, plain.grad_norm);
-        EXPECT_EQ(plain.sums.addends, 0.0);
-        double const exact = static_cast<double>((1 + i) * info.world_size + of_ranks);
-        bool const is_exact = order == zero::SumOrder::tree;  // else a rank loses at most 2
-        EXPECT_NEAR(result.sums.addends, exact, is_exact ? 0.0 : 2.0 * info.world_size);
-        EXPECT_EQ(result.sums.counts.front(), of_ranks);
-        EXPECT_EQ(result.sums.counts.back(), info.world_size * (std::int64_t{1} << 40) + of_ranks);
+    for (auto const order : {zero::SumOrder::ranks, zero::SumOrder::tree})
+      for (bool const waits : {true, false}) {  // for the sums, before the update
+        auto config = config_of(stage);
+        config.sum_order = order;
+        Training without(config);
+        config.skip_on_nonfinite = waits;
+        Training with(config);
+        for (int i = 0; i < 2; ++i) {  // the values of one step are not those of the next
+          values.addends[1] = 1.0 + i + info.rank;
+          auto const result = with.step(1e-2, values), plain = without.step(1e-2);
+          EXPECT_EQ(result.grad_norm, plain.grad_norm);
+          EXPECT_EQ(plain.sums.addends, 0.0);
+          double const exact = static_cast<double>((1 + i) * info.world_size + of_ranks);
+          bool const is_exact = order == zero::SumOrder::tree;  // else a rank loses at most 2
+          EXPECT_NEAR(result.sums.addends, exact, is_exact ? 0.0 : 2.0 * info.world_size);
+          EXPECT_EQ(result.sums.counts.front(), of_ranks);
+          EXPECT_EQ(result.sums.counts.back(),
+                    info.world_size * (std::int64_t{1} << 40) + of_ranks);
+        }
+        EXPECT_EQ(with.weights(), without.weights());
       }
-      EXPECT_EQ(with.weights(), without.weights());
-    }
 }
 
 class Overflow : public ::testing::TestWithParam<int> {

@@ -38,13 +38,16 @@ EngineConfig config(Algorithm const& algorithm, Dtype dtype = Dtype::fp32) {
 
 double rate_of(int step) { return 5e-3 / (1.0 + 0.1 * step); }
 
-OneBitReference reference_of(Training const& training) {
-  int const ranks = training.ranks(), share = global_samples / ranks;
-  return {training.engine->config(), training.engine->plan(), QuadraticModel::initial,
+OneBitReference reference_of(EngineConfig const& c, int ranks) {
+  int const share = global_samples / ranks;
+  return {c, zero::PartitionPlan(QuadraticModel(3).units(), ranks), QuadraticModel::initial,
           [=](int rank, UnitIndex u, int p, std::int64_t i, double w) {
             return ranks * QuadraticModel::gradient(u, p, i, rank * share, share, w) /
                    global_samples;
           }};
+}
+OneBitReference reference_of(Training const& training) {
+  return reference_of(training.engine->config(), training.ranks());
 }
 
 std::size_t number_of(std::vector<zero::StateView> const& states, std::string const& name) {
@@ -54,7 +57,8 @@ std::size_t number_of(std::vector<zero::StateView> const& states, std::string co
 }
 
 /// The largest difference of a state, relative to the largest value.
-double difference(Training& training, std::vector<zero::StateView> const& states,
+template <class Trained>
+double difference(Trained& training, std::vector<zero::StateView> const& states,
                   std::string const& name, OneBitReference const& reference,
                   OneBitReference::Doubles const& want) {
   std::size_t const k = number_of(states, name);
@@ -77,7 +81,8 @@ double difference(Training& training, std::vector<zero::StateView> const& states
   return worst / largest;
 }
 
-double scalar_difference(Training& training, std::vector<zero::StateView> const& states,
+template <class Trained>
+double scalar_difference(Trained& training, std::vector<zero::StateView> const& states,
                          std::string const& name, OneBitReference const& reference,
                          OneBitReference::Doubles const& want) {
   std::size_t const k = number_of(states, name);
@@ -95,7 +100,8 @@ double scalar_difference(Training& training, std::vector<zero::StateView> const&
   return worst;
 }
 
-void expect_states(Training& training, OneBitReference& reference, std::string const& what) {
+template <class Trained>
+void expect_states(Trained& training, OneBitReference& reference, std::string const& what) {
   auto const states = training.engine->state();
   reference.settle();
   auto const& own = reference.rank(training.rank());
@@ -238,6 +244,94 @@ TEST(OneBitOptimizers, ContinueBitByBitFromTheirStates) {
             ASSERT_EQ(a[k].unit_shards[u][i], b[k].unit_shards[u][i])
                 << algorithm.name << " from step " << at << ": " << a[k].name << " " << i;
       }
+    }
+}
+
+/// A training on the first ranks of the job; the other ranks have none.
+struct GroupTraining {
+  GroupTraining(EngineConfig const& c, comm::Collectives& world, int ranks)
+      : comm(world.split({world.rank() < ranks ? 0 : -1, world.rank(), ranks, "first ranks"})) {
+    if (!comm) return;
+    engine = zero::make_engine(c, model.units(), *comm, *compute);
+    engine->initialize([](UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
+      for (std::int64_t i = 0; i < numel; ++i) out[i] = QuadraticModel::initial(u, p, first + i);
+    });
+  }
+  void step(int t) {
+    if (!engine) return;
+    int const share = global_samples / comm->size();
+    engine->begin_step();
+    engine->begin_micro_step(0, 1);
+    model.train(comm->rank() * share, share, engine->gradient_scale() / global_samples, *engine,
+                *compute);
+    engine->finish_step(rate_of(t));
+  }
+  /// Calls @p visit(number, place, value) for this rank's values of each state of a checkpoint,
+  /// with their places on one rank.
+  template <class Visit>
+  void visit_states(Visit const& visit) {
+    if (!engine) return;
+    zero::PartitionPlan const on_one(model.units(), 1);
+    std::size_t number = 0;
+    for (auto const& state : engine->state()) {
+      auto const plan = engine->plan().of_extent(state.extent),
+                 one = on_one.of_extent(state.extent);
+      for (auto const& e : plan.extents(Rank(comm->rank())))
+        for (std::int64_t i = 0; i < e.numel; ++i) {
+          auto const& unit = one.unit(e.unit);
+          auto const& parameter = unit.parameters[static_cast<std::size_t>(e.parameter)];
+          auto const place = unit.partition_offset.value() + parameter.offset.value() +
+                             e.parameter_offset.value() + i;
+          auto const in_shard = plan.unit(e.unit).shard_offset(e.partition_offset + i).value();
+          visit(number, static_cast<std::size_t>(place),
+                state.unit_shards[position(e.unit)][in_shard]);
+        }
+      ++number;
+    }
+  }
+  using Saved = std::vector<std::vector<double>>;  ///< of all states, on all ranks of the job
+  Saved save(comm::Collectives& world, std::size_t states) {
+    Saved out(states, std::vector<double>(4096));
+    visit_states([&](std::size_t k, std::size_t at, float value) { out[k].at(at) = value; });
+    for (auto& values : out) comm::all_reduce_values(world, values, comm::ReduceOp::sum);
+    return out;
+  }
+  void load(Saved const& saved, std::int64_t steps) {
+    visit_states([&](std::size_t k, std::size_t at, float& value) {
+      value = static_cast<float>(saved[k].at(at));
+    });
+    if (engine) engine->load_state(steps, {});
+  }
+
+  int rank() const { return comm->rank(); }
+
+  QuadraticModel model{3};
+  std::unique_ptr<comm::Collectives> comm;
+  std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
+  std::unique_ptr<zero::Engine> engine;
+};
+
+/// On another number of ranks every state is the same element for element, and the next steps are
+/// those of a reference whose ranks all start with the mean of the worker errors.
+TEST(OneBitOptimizers, KeepTheirStatesOnAnyNumberOfRanks) {
+  auto const world = make_comm();
+  for (auto const& algorithm : algorithms())
+    for (auto const& [from, to] : {std::pair{1, 2}, {2, 1}, {2, 4}, {4, 2}, {8, 2}}) {
+      if (std::max(from, to) > world->size()) continue;
+      auto const c = config(algorithm);
+      std::size_t const states = c.optimizer.states.size() + 1;
+      GroupTraining first(c, *world, from), second(c, *world, to);
+      auto before = reference_of(c, from), after = reference_of(c, to);
+      int const at = 22;
+      for (int t = 1; t <= at; ++t) first.step(t), before.step(rate_of(t));
+      auto const saved = first.save(*world, states);
+      second.load(saved, at);
+      auto const what = concat(algorithm.name, ", ", from, " to ", to, " ranks");
+      EXPECT_EQ(second.save(*world, states), saved) << what;
+      before.settle();
+      after.continue_from(before);
+      for (int t = at + 1; t <= at + 3; ++t) second.step(t), after.step(rate_of(t));
+      if (second.engine) expect_states(second, after, what);
     }
 }
 

@@ -72,6 +72,14 @@ class OneBitReference {
     share_weights();
     for (std::size_t k = 0; k < size(); ++k) set_all(&Rank::error, k, mean(&Rank::error, k));
   }
+  /// The states and steps of @p other after settle(), on the ranks of this one.
+  void continue_from(OneBitReference other) {
+    other.plan_ = plan_;
+    other.gradient_ = gradient_;
+    other.elements_ = elements_;
+    other.ranks_.assign(ranks_.size(), Rank(other.ranks_.front()));
+    *this = std::move(other);
+  }
   void share_weights() {
     if (rates_ == 0.0) return;
     exchange_moves([&](Doubles const& x) { return x; }, true);

@@ -1,6 +1,7 @@
 /// Communication goes on beside computation: while an operation is held up, the model may do
 /// everything that does not need it.
 #include <atomic>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -90,8 +91,13 @@ class HeldUpCollectives final : public Collectives {
   Pending receive(memory::TensorView d, int from, memory::Event a) override {
     return inner_->receive(d, from, gated(a));
   }
-  void wait(Pending const& pending) override { inner_->wait(pending); }
+  void wait(Pending const& pending) override {
+    if (held() && on_wait) on_wait();
+    inner_->wait(pending);
+  }
   void barrier() override { inner_->barrier(); }
+
+  std::function<void()> on_wait;  ///< when the host waits while an operation is held up
 
  private:
   memory::Event gated(memory::Event const& after) {
@@ -198,6 +204,34 @@ TEST(Overlap, AcquireWaitsForItsUnitOnly) {
     training.comm.let_go();
     (void)training.engine->acquire(last, *training.compute);
   }
+}
+
+/// The host comes to wait for the sums of the step after the update where it does without them:
+/// no clipping, no overflow check. Else the update starts when they are there.
+TEST(Overlap, TheUpdatePrecedesANormThatItDoesNotNeed) {
+  if (alone()) return;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (auto const& [clip, checks] : {std::pair{0.0, false}, {1e-3, false}, {0.0, true}}) {
+      auto config = config_of(stage);
+      config.max_grad_norm = clip;
+      config.skip_on_nonfinite = checks;
+      HeldUpTraining training(config);
+      float const* const exp_avg = training.engine->state()[1].unit_shards[0];
+      auto const is_updated = [&] { return exp_avg[0] != 0.0f; };
+      bool precedes = false;
+      training.comm.on_wait = [&] {
+        precedes = is_updated();
+        training.comm.let_go();
+      };
+      training.micro_step();
+      training.comm.hold_up(0);
+      training.comm.let_go_after(clip == 0.0 && !checks ? std::chrono::seconds(20)
+                                                        : std::chrono::milliseconds(100));
+      auto const result = training.engine->finish_step(1e-2);
+      EXPECT_GT(result.grad_norm, 0.0);
+      EXPECT_TRUE(is_updated());
+      EXPECT_EQ(precedes, clip == 0.0 && !checks) << "stage " << stage << ", clipping " << clip;
+    }
 }
 
 }  // namespace

@@ -5,9 +5,10 @@
 
 namespace tessera::comm {
 
-/// Counted by the operations that run, as recording.hpp does: what a rank must send to each other
+/// Counted in the call of an operation, as recording.hpp does: what a rank must send to each other
 /// rank of the group when all exchange their parts directly. An operation in two levels counts as
-/// the operations inside the node and between the nodes that it is made of.
+/// the operations inside the node and between the nodes that it is made of. Operations on a device
+/// through host memory (DeviceTransport::staged) count when they run.
 struct Traffic {
   std::uint64_t intra_node = 0;  ///< to ranks of this rank's node
   std::uint64_t inter_node = 0;  ///< to ranks of other nodes

@@ -29,9 +29,7 @@ struct StepOutcome {
   double seconds = 0.0;
   std::optional<PhaseTimes> phases = {};  ///< with a timer
   double data_seconds = 0.0;              ///< in which the step waited for its samples
-  /// By this rank's collective operations that ran since the step before had ended. Some in two
-  /// levels still run when a step ends.
-  comm::Traffic sent = {};
+  comm::Traffic sent = {};  ///< by the collective operations that this rank called in the step
   /// Of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
 };
@@ -73,7 +71,6 @@ class TrainingStep {
   data::TokenSequences sequences_;
   Options options_;
   std::unique_ptr<data::BatchLoader> loader_;
-  std::optional<comm::Traffic> sent_;  ///< when the last step ended; none: before the first
 };
 
 }  // namespace tessera::train

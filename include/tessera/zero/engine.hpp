@@ -203,9 +203,9 @@ class Engine : public memory::ParamProvider {
   /// loss carry it before the reduction divides by it.
   virtual double gradient_scale() const = 0;
 
-  /// This rank's shards of the master weights ("fp32") and of the optimizer's states, in the order
-  /// of OptimizerSpec::state_names(). The views of states in codes are valid until the next
-  /// finish_step().
+  /// This rank's shards of the master weights ("fp32") and of saved_states(). Collective with
+  /// optimizers and gradients that keep errors: all ranks continue with equal ones. The views of
+  /// states in codes are valid until the next finish_step().
   virtual std::vector<StateView> state() = 0;
   /// True when state is a snapshot: training does not change the views until the next call of
   /// state(). False when the views are the state itself.

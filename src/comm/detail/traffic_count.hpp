@@ -19,4 +19,14 @@ void count_traffic(Operation const& operation, Parts const* send, int rank, int 
 /// Adds what this rank sends by NCCL.
 void count_nccl_traffic(Operation const& operation, Parts const* send, int rank, int size);
 
+/// While it lives, nothing that this thread calls is counted: it is part of an operation that was
+/// counted when it was called.
+class CountedOperation {
+ public:
+  CountedOperation();
+  ~CountedOperation();
+  CountedOperation(CountedOperation const&) = delete;
+  CountedOperation& operator=(CountedOperation const&) = delete;
+};
+
 }  // namespace tessera::comm::detail

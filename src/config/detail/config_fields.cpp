@@ -53,6 +53,7 @@ ConfigTree tree_of(std::optional<Tuning> const& tuning) {
       .set("minutes", tuning->minutes)
       .set("warm_up_steps", tuning->warm_up_steps)
       .set("measured_steps", tuning->measured_steps)
+      .set("measured_seconds", tuning->measured_seconds)
       .set("trials", tuning->trials)
       .set("early_stopping", tuning->early_stopping)
       .set("least_micro_batch", tuning->least_micro_batch)

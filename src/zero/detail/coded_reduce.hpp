@@ -13,7 +13,10 @@
 
 #include "detail/buffer_pool.hpp"
 #include "detail/gradient_flow.hpp"
+#include "detail/shard_copies.hpp"
 #include "tessera/kernels/chunk_codes.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/zero/state_view.hpp"
 
 namespace tessera::zero::detail {
 
@@ -33,6 +36,13 @@ class CodedReduce {
   void finish();
   std::size_t bytes() const;
 
+  /// With error feedback, adds the errors to the states of a checkpoint: their sums over the ranks.
+  /// Every rank continues with an equal part of the sums, as a run does that loads them. The view
+  /// is valid until the next call. Collective, blocks the host.
+  void save_errors(std::vector<StateView>& states);
+  /// From the values that the caller has written into the view. Collective.
+  void load_errors();
+
  private:
   struct Sum {
     UnitIndex unit = first_unit;
@@ -46,7 +56,7 @@ class CodedReduce {
   /// What codes have lost, of a unit.
   struct Errors {
     std::optional<CommBuffer> of_unit, of_sums;
-    std::int64_t steps = 0;
+    std::int64_t reset_at = 0;  ///< the last step that started from zero
   };
 
   std::int64_t nodes() const { return context_.rail ? context_.rail->size() : 1; }
@@ -60,13 +70,20 @@ class CodedReduce {
   void complete(Sum& sum);
   /// Memory of errors that this step adds; null without feedback.
   void* errors(std::optional<CommBuffer>& memory, Dtype dtype, std::int64_t numel);
-  void count_step(Errors& errors);
+  void reset(Errors& errors, std::int64_t step);
+  float* saved_errors(UnitIndex unit) const;
+  void gather_errors(UnitIndex unit);
+  void share_errors(UnitIndex unit);
+  /// Between the errors of all ranks that are saved and fp32 memory of the queue's space.
+  void copy_saved(UnitIndex unit, memory::TensorView shard, ShardDirection direction);
 
   StoreContext context_;
   std::optional<QuantizedGradients::ErrorFeedback> feedback_;
   BufferPool codes_, sums_;
   std::deque<Sum> in_flight_;
   std::vector<Errors> errors_;
+  memory::Buffer
+      saved_errors_;  ///< host memory: of this rank's shards; empty before the first save
   std::size_t error_bytes_ = 0;
 };
 

@@ -3,11 +3,14 @@
 /// and where the optimizer finds the sums.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "detail/weight_store.hpp"
 
 namespace tessera::zero::detail {
+
+class CodedReduce;
 
 class GradientFlow {
  public:
@@ -20,6 +23,7 @@ class GradientFlow {
     int index = 0;
     bool is_empty = false;  ///< this rank's gradients do not count
     bool reduces = true;    ///< false: each rank keeps its own sums, at stage 0
+    std::int64_t step = 1;  ///< of the optimizer, the next one that is not skipped
   };
   virtual void begin_micro_step(MicroStep micro) = 0;
   virtual memory::GradientLease lease(UnitIndex unit) = 0;
@@ -35,6 +39,8 @@ class GradientFlow {
   virtual void* region(UnitIndex unit) const = 0;
   virtual std::size_t gradient_bytes() const = 0;
   virtual std::size_t buffer_bytes() const = 0;
+  /// Of gradients that travel as codes; null: they travel as values.
+  virtual CodedReduce* coded() { return nullptr; }
 };
 
 }  // namespace tessera::zero::detail

@@ -47,9 +47,26 @@ class MicroStepSums {
   void merge(memory::Queue& compute, At const& at) const {
     for (int k = place_; k > end_; --k) kernels::add(compute, at(k - 1), at(k));
   }
+  /// The same where adds() is true and the micro-step's gradients are still in @p own, which is
+  /// overwritten: tile by tile the sums stay in the cache, and only the last one goes to memory.
+  template <class At>
+  void merge(memory::Queue& compute, memory::TensorView own, At const& at) const {
+    if (!merges() || own.dtype() != Dtype::fp32) {
+      kernels::add(compute, at(place_), own);
+      return merge(compute, at);
+    }
+    for (std::int64_t first = 0; first < own.numel(); first += tile) {
+      std::int64_t const n = std::min(tile, own.numel() - first);
+      auto const sum = own.rows(first, n);
+      for (int k = place_; k > end_; --k) kernels::add(compute, sum, at(k).rows(first, n));
+      kernels::add(compute, at(end_).rows(first, n), sum);
+    }
+  }
   bool merges() const { return place_ > end_; }
 
  private:
+  static constexpr std::int64_t tile = std::int64_t{1} << 15;  ///< elements
+
   bool is_tree_;
   int places_;
   int depth_ = 1, place_ = 0, end_ = 0;

@@ -1,6 +1,7 @@
 #include "detail/norm_and_overflow.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <span>
 
@@ -15,6 +16,8 @@ constexpr auto digit_count = static_cast<std::int64_t>(ExactSum::digits);
 constexpr auto value_count = static_cast<std::int64_t>(StepValues::count);
 constexpr std::int64_t norm_sums = 2, value_sums = 1 + value_count;
 constexpr std::size_t place_bytes = 8;  ///< of a double or a digit
+/// The destructor waits no longer than this for the all-reduce.
+constexpr std::chrono::seconds shutdown_timeout{10};
 
 memory::Buffer workspace(char const* name, std::size_t bytes, memory::MemorySpace space) {
   return {name, memory::Purpose::workspace, bytes, space};
@@ -50,6 +53,9 @@ NormAndOverflow::NormAndOverflow(StoreContext const& context)
                          memory::MemorySpace::pinned);
 }
 
+/// An error of the update may leave the all-reduce in flight.
+NormAndOverflow::~NormAndOverflow() { (void)sums_complete_.event().wait_for(shutdown_timeout); }
+
 std::int64_t NormAndOverflow::norm_places() const { return is_exact() ? digit_count : norm_sums; }
 std::int64_t NormAndOverflow::value_places() const {
   return is_exact() ? digit_count + value_count : value_sums;
@@ -76,35 +82,53 @@ void NormAndOverflow::compute(std::vector<kernels::GradientRun> const& shards, D
   else
     kernels::gradient_statistics(context_.compute, static_cast<double*>(sums_.at(0)), shards,
                                  dtype);
-  decide(limits);
+  precedes_update_ = limits.max_grad_norm > 0.0 || limits.skip_on_nonfinite;
+  add_over_ranks(limits);
 }
 
+/// The host's update begins with the values that the host has read.
 void NormAndOverflow::compute(HostGradients const& gradients,
                               kernels::GradientLimits const& limits) {
   gradients.total(context_.compute, static_cast<double*>(sums_.at(0)));
-  decide(limits);
+  precedes_update_ = true;
+  add_over_ranks(limits);
 }
 
-/// The sums of all ranks, and what follows from them.
-void NormAndOverflow::decide(kernels::GradientLimits const& limits) {
+/// Where the update needs only the loss scale, the control is complete without the sums.
+void NormAndOverflow::add_over_ranks(kernels::GradientLimits const& limits) {
   auto& queue = context_.compute;
-  auto* const sums = static_cast<double*>(sums_.at(0));
   auto const& summed = is_exact() ? digits_ : sums_;
   if (!context_.contributes())
     memory::zero(queue, summed.at(0), static_cast<std::size_t>(norm_places()) * place_bytes);
   memory::copy(queue, summed.at(norm_places()), values_.data(), values_.bytes());
+  limits_ = limits;
+  if (!precedes_update_) decide();
   std::optional<comm::SynchronousCalls> synchronous;
-  if (queue.kind() == memory::QueueKind::inline_host) synchronous.emplace();  // which waits here
+  if (precedes_update_ && queue.kind() == memory::QueueKind::inline_host)
+    synchronous.emplace();  // which waits here
   sums_complete_ = context_.all_ranks().all_reduce(summed.view(0, norm_places() + value_places()),
                                                    comm::ReduceOp::sum, queue.record());
+  is_complete_ = false;
+  if (precedes_update_) complete();
+}
+
+void NormAndOverflow::decide() {
+  kernels::compute_norm_and_overflow(context_.compute, decision(),
+                                     static_cast<double const*>(sums_.at(0)), limits_);
+}
+
+/// Later work of the compute queue finds the sums of all ranks, and what follows from them.
+void NormAndOverflow::complete() {
+  auto& queue = context_.compute;
   sums_complete_.order_before(queue);
   if (is_exact()) round_digits();
-  kernels::compute_norm_and_overflow(queue, decision(), sums, limits);
+  decide();
   if (read_back_.data())
     memory::copy(queue, read_back_.data(), decision_.data(), sizeof(kernels::StepDecision));
   if (sums_back_.data())
     memory::copy(queue, sums_back_.data(), sums_.at(norm_sums), sums_back_.bytes());
   computed_ = queue.record();
+  is_complete_ = true;
 }
 
 void NormAndOverflow::round_digits() {
@@ -127,8 +151,9 @@ void NormAndOverflow::round_digits() {
     context_.compute.submit(round);
 }
 
-kernels::StepDecision NormAndOverflow::read() const {
+kernels::StepDecision NormAndOverflow::read() {
   context_.all_ranks().wait(sums_complete_);
+  if (!is_complete_) complete();
   computed_.wait("the gradient norm and overflow flag", compute_deadline);
   return *host_decision();
 }

@@ -1,7 +1,9 @@
 #pragma once
 /// The gradient norm and the overflow flag of a step: the same bits on every rank and in every
 /// stage, computed on the compute queue. On a device the host reads them after the update that
-/// depends on them is enqueued. Values of the caller are summed in the same all-reduce.
+/// depends on them is enqueued. Values of the caller are summed in the same all-reduce. Without
+/// clipping and overflow check the update does not depend on them: then the all-reduce runs while
+/// the weights are updated.
 
 #include "detail/comm_buffer.hpp"
 #include "detail/offloaded_gradients.hpp"
@@ -16,6 +18,9 @@ class NormAndOverflow {
  public:
   /// Collective.
   explicit NormAndOverflow(StoreContext const& context);
+  ~NormAndOverflow();
+  NormAndOverflow(NormAndOverflow const&) = delete;
+  NormAndOverflow& operator=(NormAndOverflow const&) = delete;
 
   /// Of this rank, for the next compute(), after read() of the one before.
   void set_values(StepValues const& values);
@@ -24,14 +29,17 @@ class NormAndOverflow {
                kernels::GradientLimits const& limits);
   /// From the squares that were summed before the gradients left the device.
   void compute(HostGradients const& gradients, kernels::GradientLimits const& limits);
+  /// Whether the update must know the sums of all ranks, to clip or to skip.
+  bool precedes_update() const { return precedes_update_; }
   /// In the memory where the update's kernels read it.
   kernels::GradientControl const* control() const { return &decision()->control; }
   /// In host memory, after read().
   kernels::GradientControl const* host_control() const { return &host_decision()->control; }
   /// read() does not wait, so that a skipped update need not be enqueued. Equal on all ranks.
   bool is_on_host() const { return !read_back_.data(); }
-  /// Blocks the host. @throws PeerLostError when a rank is missing
-  kernels::StepDecision read() const;
+  /// Blocks the host; after the update is enqueued where the update may precede the sums.
+  /// @throws PeerLostError when a rank is missing
+  kernels::StepDecision read();
   /// After read().
   StepSums sums() const;
 
@@ -43,7 +51,9 @@ class NormAndOverflow {
     return static_cast<kernels::StepDecision const*>(read_back_.data() ? read_back_.data()
                                                                        : decision_.data());
   }
-  void decide(kernels::GradientLimits const& limits);
+  void add_over_ranks(kernels::GradientLimits const& limits);
+  void complete();
+  void decide();
   bool is_exact() const { return context_.config.sum_order == SumOrder::tree; }
   /// Places of the values in the all-reduce, after those of the norm.
   std::int64_t norm_places() const;
@@ -59,6 +69,9 @@ class NormAndOverflow {
   memory::Buffer sums_back_;             ///< of the values, on a device only
   comm::Pending sums_complete_;
   memory::Event computed_;
+  kernels::GradientLimits limits_;  ///< of the step
+  bool precedes_update_ = true;     ///< see precedes_update()
+  bool is_complete_ = true;         ///< the decision from the sums of all ranks is enqueued
 };
 
 }  // namespace tessera::zero::detail

@@ -160,6 +160,7 @@ class OffloadedGradients final : public GradientFlow {
   std::size_t buffer_bytes() const override {
     return staging_.bytes() + pool_.bytes() + reducer_.buffer_bytes();
   }
+  CodedReduce* coded() override { return reducer_.coded(); }
 
  private:
   /// Where the sums of a unit are on the device, and when they may be read and written there.

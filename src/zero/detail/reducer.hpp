@@ -40,6 +40,7 @@ class Reducer {
   void finish();
   /// Blocks the host until every reduction has completed, and returns all buffers to the pool.
   void wait_all();
+  CodedReduce* coded() { return coded_.get(); }  ///< null: gradients travel as values
   std::size_t buffer_bytes() const {
     return wire_.bytes() + (across_ ? across_->buffer_bytes() : 0) + (coded_ ? coded_->bytes() : 0);
   }

@@ -44,11 +44,13 @@ class ResidentGradients final : public GradientFlow {
 
   void complete(UnitIndex unit) override {
     progress_.complete(unit);
-    if (!direct())
-      add_staged(unit);
-    else if (micro_.is_empty)
-      clear_to_identity(context_.compute, whole(unit, sums_.place()));
-    sums_.merge(context_.compute, [&](int place) { return whole(unit, place); });
+    auto const sums = [&](int place) { return whole(unit, place); };
+    if (!direct()) {
+      add_staged(unit, sums);
+    } else {
+      if (micro_.is_empty) clear_to_identity(context_.compute, sums(sums_.place()));
+      sums_.merge(context_.compute, sums);
+    }
     if (!micro_.last) return;
     if (!rules_.reduces || !micro_.reduces)
       leave(unit, context_.compute.record());
@@ -97,14 +99,16 @@ class ResidentGradients final : public GradientFlow {
     if (host_) host_->leave(unit, shard(unit).data(), done, HostGradients::Sums::complete);
   }
 
-  void add_staged(UnitIndex unit) {
+  template <class At>
+  void add_staged(UnitIndex unit, At const& sums) {
     auto const lent = staging_.take(unit);
     if (micro_.is_empty) clear_to_identity(context_.compute, lent.data);
-    auto const gradients = whole(unit, sums_.place());
-    if (sums_.adds())
-      kernels::add(context_.compute, gradients, lent.data);
-    else
-      kernels::cast(context_.compute, gradients, lent.data);
+    if (sums_.adds()) {
+      sums_.merge(context_.compute, lent.data, sums);
+    } else {
+      kernels::cast(context_.compute, sums(sums_.place()), lent.data);
+      sums_.merge(context_.compute, sums);
+    }
     staging_.give_back(lent, context_.compute.record());
   }
 

@@ -39,7 +39,8 @@ class ShardedGradients final : public GradientFlow {
     progress_.complete(unit);
     auto const lent = staging_.take(unit);
     if (micro_.is_empty) clear_to_identity(context_.compute, lent.data);
-    MicroStep const to{!sums_.adds(), micro_.last, micro_.index, false};
+    MicroStep const to{
+        .first = !sums_.adds(), .last = micro_.last, .index = micro_.index, .step = micro_.step};
     Reducer::Retire reduced;
     if (sums_.merges())
       reduced = [this, unit, sums = sums_](memory::Event const& done) {
@@ -63,6 +64,7 @@ class ShardedGradients final : public GradientFlow {
   }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }
   std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
+  CodedReduce* coded() override { return reducer_.coded(); }
 
  private:
   memory::TensorView shard(UnitIndex unit, int place) const {

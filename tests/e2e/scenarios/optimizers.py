@@ -1,5 +1,6 @@
 """Optimizers by the names of DeepSpeed and transformers."""
 import json
+import math
 import shutil
 
 from support import close, refused, zero
@@ -71,3 +72,22 @@ def one_bit_optimizers_resume_after_the_freeze(b):
         shutil.rmtree(b.work / kind / "checkpoints/step_00000012")
         b.train(1, b.common(kind, max_steps=7, **{**words, "per_device_train_batch_size": 8}))
         close(b.losses(kind)[6:7], losses[6:7], 1e-5, kind)
+
+
+def one_bit_optimizers_resume_on_other_ranks(b):
+    """1 to 2, 2 to 4 and 4 to 2 ranks: the next step has the same loss, the later ones stay near those of the same ranks, and every state is in the next checkpoint."""
+    for kind, rate, params, moves in (("OneBitAdam", 1e-4, {"freeze_step": 2}, ((1, 2), (2, 4), (4, 2))),
+                                      ("OneBitLamb", 1e-3, {"freeze_step": 2, "coeff_beta": 0.5}, ((2, 4),)),
+                                      ("ZeroOneAdam", 1e-4, {"var_freeze_step": 3, "var_update_scaler": 1, "local_step_scaler": 1, "local_step_clipper": 4}, ((4, 2),))):
+        section = b.config(f"{kind}.json", zero(0, optimizer={"type": kind, "params": {"lr": "auto", **params}}))
+        for first, second in moves:
+            name, other = f"{kind}_{first}", f"{kind}_{first}_to_{second}"
+            words = dict(learning_rate=rate, lr_scheduler_type="constant", save_strategy="steps", save_steps=6, deepspeed=section, max_steps=9)
+            b.train(first, b.common(name, per_device_train_batch_size=8 // first, **words))
+            saved = b.work / name / "checkpoints/step_00000006"
+            b.train(second, b.common(other, resume_from_checkpoint=saved, per_device_train_batch_size=8 // second, **words))
+            same, changed = b.losses(name)[6:], b.losses(other)
+            close(changed[:1], same[:1], 1e-5, other)
+            assert len(changed) == 3 and all(math.isfinite(loss) for loss in changed), (other, changed, same)
+            states = [json.loads((path / "manifest.json").read_text())["states"] for path in (saved, b.work / other / "checkpoints/step_00000009")]
+            assert states[0] == states[1] and {"worker_error", "server_error"} <= set(states[0]), states

@@ -1,4 +1,6 @@
 """Communication as codes: ZeRO++'s quantized weights and gradients, LoCo."""
+import json
+
 from support import zero
 
 _both = {"zero_quantized_weights": True, "zero_quantized_gradients": True}
@@ -27,6 +29,25 @@ def quantized_communication_follows_values(b):
         seen.append(losses)
     b.train(4, b.common("hpz", deepspeed=_codes(b, "hpz", **_both, zero_hpz_partition_size=2), **flags), nodes="2,2")
     assert b.losses("hpz") == b.losses("both"), "secondary shards hold what was decoded"
+
+
+def errors_of_quantized_gradients_resume(b):
+    """LoCo's errors are a state of the checkpoint: the bits of the run that saved on as many ranks, also on others, and without LoCo."""
+    loco = _codes(b, "loco", **_both, zeropp_loco_param={"err_beta": 0.8, "reset_T": 5})
+    flags = dict(per_device_train_batch_size=2, learning_rate=1e-3, lr_scheduler_type="constant", save_strategy="steps", save_steps=3)
+    b.train(4, b.common("complete", deepspeed=loco, max_steps=8, **flags), nodes="2,2")
+    saved = b.work / "complete" / "checkpoints" / "step_00000003"
+    manifest = json.loads((saved / "manifest.json").read_text())
+    assert "gradient_error" in manifest["states"], manifest["states"]
+    resumed = dict(resume_from_checkpoint=saved, max_steps=8, **flags)
+    b.train(4, b.common("resumed", deepspeed=loco, **resumed), nodes="2,2")
+    assert b.losses("resumed") == b.losses("complete")[3:], (b.losses("resumed"), b.losses("complete"))
+    b.train(2, b.common("fewer", deepspeed=loco, **{**resumed, "per_device_train_batch_size": 4}), nodes="1,1")
+    values = b.train(2, b.common("values", deepspeed=_codes(b, "values"), **{**resumed, "per_device_train_batch_size": 4}), nodes="1,1").stderr
+    assert "no optimizer states" not in values, values
+    for run in "fewer", "values":
+        worst = max(abs(a / c - 1) for a, c in zip(b.losses(run), b.losses("complete")[3:]))
+        assert len(b.losses(run)) == 5 and 0 < worst < 5e-3, (run, worst)
 
 
 def quantized_gradients_follow_the_nodes(b):
