@@ -24,6 +24,10 @@ def two_levels_refuse_what_is_wrong(b):
     refused(b, 64, b.common("run", collectives="rings"), "--collectives", "two-level")
     done = b.train(2, b.common("run"), expect=78, nodes="2,1")
     assert "TESSERA_SIMULATED_NODES" in done.stderr + done.stdout, done.stderr
+    for name, value in (("TESSERA_LINKS", "5,40"), ("TESSERA_SIMULATED_NETWORK", "20")):
+        launch = b.command(3, b.common("run", collectives="auto"))
+        done = subprocess.run(launch, env=dict(b.environment(), TESSERA_SIMULATED_NODES="2,1", **{name: value}), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 78 and f"{name} is '{value}'" in done.stderr + done.stdout, done.stderr
 
 
 def collectives_are_timed(b):
