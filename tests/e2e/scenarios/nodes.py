@@ -65,11 +65,14 @@ def gpus_are_tested(b):
 
 def bytes_of_each_level_are_planned(b):
     """sent_bytes of metrics.jsonl, counted by the operations that run, against the plan's formulas: flat within 0.1 % for the few bytes of the
-    norm; in two levels, whose last gathers may run when a step has ended and count in the next one, the mean of nine steps."""
-    for stage, choice, tolerance in ((1, "flat", 1e-3), (2, "two-level", 0.06), (3, "flat", 1e-3), (3, "two-level", 0.06)):
-        name = f"{choice}{stage}"
-        words = b.common(name, deepspeed=b.config("ds.json", zero(stage)), max_steps=10, collectives=choice, per_device_train_batch_size=1,
-                         gradient_accumulation_steps=2, gradient_checkpointing=False)
+    norm; in two levels, whose last gathers may run when a step has ended and count in the next one, the mean of nine steps. With overlap_comm the
+    late rows of the tied embedding are fewer than the plan's, by the tokens that are the same."""
+    cases = ((1, "flat", False, 1e-3), (1, "flat", True, 1e-3), (2, "two-level", True, 0.06), (3, "flat", True, 1e-3), (3, "two-level", True, 0.06))
+    for stage, choice, overlaps, tolerance in cases:
+        name = f"{choice}{stage}{overlaps}"
+        ds = b.config("ds.json", zero(stage, zero_optimization={"stage": stage, "overlap_comm": overlaps}))
+        words = b.common(name, deepspeed=ds, max_steps=10, collectives=choice,
+                         per_device_train_batch_size=1, gradient_accumulation_steps=2, gradient_checkpointing=False)
         b.train(4, words, nodes="2,2")
         records = [json.loads(line) for line in (b.work / name / "metrics.jsonl").read_text().splitlines()]
         sent = [record["sent_bytes"] for record in records if "sent_bytes" in record][1:]
@@ -79,4 +82,5 @@ def bytes_of_each_level_are_planned(b):
         plan = next(c for c in choices if c["recompute"] == "none" and c["offload_optimizer"] == "none" and "mics_shard_size" not in c)
         for level in ("intra_node", "inter_node"):
             mean = sum(each[level] for each in sent) / len(sent)
-            assert mean > 10000 and abs(plan["wire"][level] / mean - 1) < tolerance, (name, level, sent, plan["wire"])
+            fewer = 0.02 if overlaps else 0.0
+            assert mean > 10000 and -tolerance < plan["wire"][level] / mean - 1 < tolerance + fewer, (name, level, sent, plan["wire"])
