@@ -32,6 +32,7 @@ class ShardedGradients final : public GradientFlow {
     micro_ = micro;
     progress_.begin_micro_step();
     reducer_.retire_all();
+    reducer_.let_fly(1);
     sums_.begin(micro);
   }
 
@@ -48,6 +49,7 @@ class ShardedGradients final : public GradientFlow {
       context_.compute.wait(reduced_[position(unit)]);
       late_.keep_shard(shard(unit, 0));
     }
+    reducer_.let_fly(2);  // an embedding is longer on its way than a block is computed
     reduce(unit, lent);
   }
 
