@@ -150,6 +150,10 @@ void add_precision(OptionTable& t) {
         "evaluate in bfloat16 in a run without --do_train; in training an error unless --bf16");
   t.add(boolean, "tf32", {},
         "compute fp32 matrix products in TF32 on a GPU's tensor cores; an error on the host");
+  t.add(
+      boolean, "fp8", false,
+      "fp8 products in blocks, in bf16 training; GPUs from compute capability 8.9 on, emulated on "
+      "the host (Tessera's own)");
   t.add(string, "half_precision_backend", "auto", "mixed-precision backend")
       .alias("fp16_backend")
       .hint("no effect: Tessera has one implementation");
@@ -340,10 +344,9 @@ void add_machine(OptionTable& t) {
         "auto: GPUs if the build and every node have them, else the host; cuda: an error without "
         "GPUs (Tessera's own)")
       .one_of({"auto", "cuda", "cpu"});
-  t.add(
-       choice, "device_attention", "auto",
-       "attention on a GPU; auto: cuDNN for fp16 and bf16 without attention dropout, else portable "
-       "(Tessera's own)")
+  t.add(choice, "device_attention", "auto",
+        "attention on a GPU; auto: cuDNN in fp16 and bf16 (with its own dropout masks), else "
+        "portable (Tessera's own)")
       .one_of({"auto", "cudnn", "portable"});
   t.add(choice, "device_gelu", "auto",
         "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "

@@ -26,6 +26,12 @@ std::string shape_of(ConstTensorView const& x) {
 
 bool is_float(Dtype d) { return d == Dtype::fp32 || d == Dtype::fp16 || d == Dtype::bf16; }
 
+bool is_fp8(Gemm const& how, ConstTensorView const& a, ConstTensorView const& b) {
+  return a.dtype() == Dtype::uint8 && b.dtype() == Dtype::uint8 && !how.fp8_a.scale.empty() &&
+         !how.fp8_b.scale.empty() && !how.transpose_a && how.transpose_b &&
+         (how.fp8_a.format == Float8::e4m3 || how.fp8_b.format == Float8::e4m3);
+}
+
 /// Both activations apply to x and read or write a second [m, n] matrix of c's dtype.
 template <class What>
 void set_epilogue(GemmProblem& p, GemmEpilogue const& then, What const& what) {
@@ -53,11 +59,14 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
   };
   TESSERA_VALIDATE(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, InternalError, what(),
                    ": each needs two dimensions");
-  TESSERA_VALIDATE(is_float(a.dtype()) && a.dtype() == b.dtype() &&
-                       (bias.empty() || bias.dtype() == a.dtype()) &&
-                       (c.dtype() == a.dtype() || c.dtype() == Dtype::fp32),
-                   InternalError, what(),
-                   ": operands need one of fp32, fp16, bf16 in common, the result that or fp32");
+  bool const fp8 = is_fp8(how, a, b);
+  Dtype const in = fp8 ? Dtype::bf16 : a.dtype();
+  TESSERA_VALIDATE(
+      (fp8 || (is_float(in) && in == b.dtype())) && (bias.empty() || bias.dtype() == in) &&
+          (c.dtype() == in || c.dtype() == Dtype::fp32),
+      InternalError, what(),
+      ": operands need one of fp32, fp16, bf16 in common, the result that or fp32; fp8 ones need "
+      "scales, and one of them e4m3");
   GemmProblem p;
   p.m = c.dim(0);
   p.n = c.dim(1);
@@ -76,11 +85,17 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
   TESSERA_VALIDATE(p.lda() >= a.dim(1) && p.ldb() >= b.dim(1) && p.ldc() >= p.n, InternalError,
                    what(), ": rows that begin ", p.lda(), ", ", p.ldb(), " and ", p.ldc(),
                    " elements apart are longer than that");
-  p.in = a.dtype();
+  p.in = in;
   p.out = c.dtype();
   p.c = c.data();
   p.a = a.data();
   p.b = b.data();
+  if (fp8) {
+    p.format_a = how.fp8_a.format;
+    p.format_b = how.fp8_b.format;
+    p.scale_a = how.fp8_a.scale.as<float>();
+    p.scale_b = how.fp8_b.scale.as<float>();
+  }
   set_epilogue(p, then, what);
   return p;
 }

@@ -117,7 +117,10 @@ class StreamQueue final : public Queue {
   void submit(std::function<void()> task) override {
     auto call = std::make_unique<HostCall>(HostCall{std::move(task), failure_});
     api_.call_host(stream_, &run_host_call, call.get());
-    call.release();  // owned by the stream; run_host_call deletes it
+    if (capturing_.empty())
+      call.release();  // owned by the stream; run_host_call deletes it
+    else
+      captured_calls_.push_back(std::move(call));
   }
   Event record() override {
     expect_no_capture("an event is recorded");
@@ -146,9 +149,12 @@ class StreamQueue final : public Queue {
     } catch (...) {
       api_.abandon_capture(stream_);
       capturing_.clear();
+      captured_calls_.clear();  // no graph will call them
       throw;
     }
     capturing_.clear();
+    for (auto& call : captured_calls_) call.release();  // owned by the graph, as above
+    captured_calls_.clear();
     api_.launch_captured(stream_, found->second);
   }
 
@@ -180,6 +186,7 @@ class StreamQueue final : public Queue {
   GraphMode graph_mode_;
   std::map<std::string, DeviceApi::Graph> graphs_;  ///< by shape; null until the second call
   std::string capturing_;  ///< shape of the capture in progress; else empty
+  std::vector<std::unique_ptr<HostCall>> captured_calls_;  ///< of the capture in progress
 };
 
 }  // namespace

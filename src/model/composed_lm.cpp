@@ -179,7 +179,7 @@ std::unique_ptr<CausalLm> ComposedLm::build(ModelOptions const& options) && {
   detail::write_options(composed.config, options, "");
   auto out = detail::make_decoder(composed.config.at("model_type").as_string(), description,
                                   std::move(layers), composed.config,
-                                  {options.dtype, options.product_dtype});
+                                  {options.dtype, options.product_dtype, options.fp8});
   check_names(out->units());
   (void)out->activation_bytes(
       {memory::Pass::training, 1, std::min<std::int64_t>(2, out->max_positions())},

@@ -134,7 +134,7 @@ std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, ModelOptions c
   detail::apply_options(description, options);
   detail::write_options(config, options, family.architecture);
   return detail::make_decoder(std::string(family.model_type), description, std::move(config),
-                              {options.dtype, options.product_dtype});
+                              {options.dtype, options.product_dtype, options.fp8});
 }
 
 LoraOptions complete_lora(LoraOptions options, ConfigTree const& hf_config) {

@@ -150,8 +150,12 @@ void write_result(TuningJob const& job, Planner const& planner, ConfigTree const
 
 TuningResult search(TuningJob const& job, Planner& planner, config::Tuning const& limits) {
   auto const start = Clock::now();
-  TrialContext const context{job.comm, job.cluster.ranks_per_node, job.arguments.cuda_graphs,
-                             limits.warm_up_steps, limits.measured_steps};
+  TrialContext const context{job.comm,
+                             job.cluster.ranks_per_node,
+                             job.arguments.cuda_graphs,
+                             limits.warm_up_steps,
+                             limits.measured_steps,
+                             limits.measured_seconds};
   auto const time_left = [&] {
     bool const stops = train::StopRequest::signal() != 0;
     double const left = stops ? 0.0 : 60.0 * limits.minutes - seconds_since(start);

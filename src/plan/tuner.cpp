@@ -1,6 +1,7 @@
 #include "tessera/plan/tuner.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "tessera/core/error.hpp"
@@ -17,9 +18,16 @@ constexpr double clear = 1.005;
 constexpr double hopeless = 1.1;
 /// A candidate whose step takes this many times as long as the best one's is given up.
 constexpr double give_up = 2.0;
-/// Finalists are those within this factor of the best one.
+/// A kind this near to the best one is searched in both directions.
 constexpr double near_best = 1.05;
-constexpr std::size_t finalists = 3;
+/// One measurement may be this far off: candidates within this factor of the best one are measured
+/// again, in turns, until they differ by more than `apart`.
+constexpr double uncertain = 1.1;
+constexpr double apart = 1.03;
+constexpr std::size_t finalists = 5, best_with_neighbors = 2;
+constexpr int most_turns = 6;
+/// Part of the time that is kept for them.
+constexpr double time_of_finalists = 0.25;
 constexpr std::int64_t buckets[] = {std::int64_t{1} << 23, std::int64_t{1} << 25,
                                     std::int64_t{1} << 27};
 
@@ -47,6 +55,23 @@ std::vector<Choice> larger_kinds(Choice const& kind) {
     out.push_back(other);
   }
   return out;
+}
+
+/// Whether the two differ by one step of one of: stage, offload, recomputation, micro-batch,
+/// groups.
+/// @param all  the choices there are
+bool are_neighbors(Choice const& a, Choice const& b, std::vector<Choice> const& all) {
+  int const stages = std::abs(a.stage - b.stage);
+  int const recomputes = std::abs(static_cast<int>(a.recompute) - static_cast<int>(b.recompute));
+  int const offloads =
+      (a.optimizer != b.optimizer ? 1 : 0) + (a.parameters != b.parameters ? 1 : 0);
+  int const groups = a.shard_group != b.shard_group ? 1 : 0;
+  int const micro_batches = a.micro_batch != b.micro_batch ? 1 : 0;
+  if (stages + recomputes + offloads + groups + micro_batches != 1) return false;
+  auto const [low, high] = std::minmax(a.micro_batch, b.micro_batch);
+  return std::none_of(all.begin(), all.end(), [&, low = low, high = high](Choice const& c) {
+    return is_same_kind(c, a) && c.micro_batch > low && c.micro_batch < high;
+  });
 }
 
 bool names_buckets(config::TrainingArguments const& arguments) {
@@ -98,7 +123,7 @@ bool Tuner::may_continue() {
   if (!result_.ended_by.empty()) return false;
   if (static_cast<std::int64_t>(result_.trials.size()) >= limits_.trials)
     result_.ended_by = concat("the limit of ", counted(limits_.trials, "trial"));
-  else if (means_.time_left() <= 0.0)
+  else if (means_.time_left() <= time_of_finalists * available_)
     result_.ended_by = concat("the limit of ", limits_.minutes, " minutes");
   return result_.ended_by.empty();
 }
@@ -150,8 +175,11 @@ void Tuner::climb(Kind& kind) {
 /// Removes micro-batches that run without what the kind saves memory with: they are faster there.
 void Tuner::leave_useful(Kind& kind, std::vector<Kind> const& measured) const {
   for (auto const& larger : larger_kinds(kind.choices.front())) {
+    auto const is_larger = [&](Choice const& c) { return is_same_kind(c, larger); };
+    // what saves nothing useful alone does not with something else either
+    if (std::any_of(useless_.begin(), useless_.end(), is_larger)) return kind.choices.clear();
     auto const found = std::find_if(measured.begin(), measured.end(), [&](Kind const& other) {
-      return is_same_kind(other.choices.front(), larger);
+      return is_larger(other.choices.front());
     });
     if (found == measured.end() || !found->best.ran()) continue;
     // speed ended before memory: a larger micro-batch gains nothing
@@ -171,6 +199,27 @@ void Tuner::leave_useful(Kind& kind, std::vector<Kind> const& measured) const {
   }
 }
 
+bool Tuner::is_measured(Choice const& choice) const {
+  return std::any_of(result_.trials.begin(), result_.trials.end(),
+                     [&](Trial const& t) { return t.choice == choice; });
+}
+
+/// What saves memory may also be faster, for instance where an update on the host is: the choices
+/// next to the best ones are measured too, as long as one of them is better.
+void Tuner::try_neighbors(std::vector<Choice> const& admitted) {
+  for (bool gained = result_.best.has_value(); gained;) {
+    double const before = result_.best->seconds;
+    auto centers = contenders();
+    if (centers.size() > best_with_neighbors) centers.resize(best_with_neighbors);
+    for (auto const& center : centers)
+      for (auto const& choice : admitted)
+        if (are_neighbors(center.choice, choice, admitted) && !is_measured(choice) &&
+            may_continue())
+          (void)try_choice(choice);
+    gained = clear * result_.best->seconds < before;
+  }
+}
+
 void Tuner::try_buckets() {
   if (!result_.best || planner_.request().cluster.ranks() < 2 ||
       names_buckets(planner_.request().arguments))
@@ -184,23 +233,43 @@ void Tuner::try_buckets() {
   }
 }
 
-/// Two measurements of a few steps differ by some percent: the finalists run once more, and each
-/// keeps its faster one.
-void Tuner::repeat_the_best() {
-  if (!result_.best) return;
-  auto all = result_.trials;
-  std::erase_if(all, [&](Trial const& t) {
-    return !t.ran() || t.seconds > near_best * result_.best->seconds;
-  });
-  std::sort(all.begin(), all.end(), is_faster);
-  if (all.size() > finalists) all.resize(finalists);
-  if (all.size() < 2) return;
-  for (auto& trial : all) {
-    if (means_.time_left() <= 0.0) break;
-    auto const again = try_choice(trial.choice);
-    if (is_faster(again, trial)) trial = again;
+/// The shortest measurements of different choices that may be the fastest, the shortest first.
+std::vector<Trial> Tuner::contenders() const {
+  std::vector<Trial> out;
+  for (auto const& trial : result_.trials) {
+    if (!trial.ran() || trial.seconds > uncertain * result_.best->seconds) continue;
+    auto const same = std::find_if(out.begin(), out.end(),
+                                   [&](Trial const& t) { return t.choice == trial.choice; });
+    if (same == out.end())
+      out.push_back(trial);
+    else if (is_faster(trial, *same))
+      *same = trial;
   }
-  result_.best = *std::min_element(all.begin(), all.end(), is_faster);
+  std::sort(out.begin(), out.end(), is_faster);
+  if (out.size() > finalists) out.resize(finalists);
+  return out;
+}
+
+/// The shortest of many measurements is the luckiest one. So those that may be the fastest are
+/// measured again in turns, each as often as the others, until one is left or another turn does
+/// not change their times.
+void Tuner::decide_among_the_best() {
+  if (!result_.best) return;
+  auto of = contenders();
+  for (int turn = 0; turn < most_turns && of.size() > 1; ++turn) {
+    bool changed = false;
+    for (auto& trial : of) {
+      if (means_.time_left() <= 0.0) break;
+      auto const again = try_choice(trial.choice);
+      changed = changed || (again.ran() && clear * again.seconds < trial.seconds);
+      if (is_faster(again, trial)) trial = again;
+    }
+    std::sort(of.begin(), of.end(), is_faster);
+    std::erase_if(of,
+                  [best = of.front().seconds](Trial const& t) { return t.seconds > apart * best; });
+    if (!changed) break;
+  }
+  if (!of.empty()) result_.best = of.front();
 }
 
 void Tuner::measure_all(std::vector<Kind> const& kinds) {
@@ -214,8 +283,12 @@ void Tuner::search(std::vector<Kind>& kinds) {
   std::int64_t without_gain = 0;
   for (auto& kind : kinds) {
     if (!may_continue()) break;
+    auto const first = kind.choices.front();
     leave_useful(kind, measured);
-    if (kind.choices.empty()) continue;
+    if (kind.choices.empty()) {
+      useless_.push_back(first);
+      continue;
+    }
     double const before = result_.best ? result_.best->seconds : 0.0;
     climb(kind);
     bool const gained = result_.best && clear * result_.best->seconds < before;
@@ -228,17 +301,22 @@ void Tuner::search(std::vector<Kind>& kinds) {
 }
 
 TuningResult Tuner::run() {
-  double const available = means_.time_left();
+  available_ = means_.time_left();
   auto kinds = admitted_kinds();
-  if (limits_.exhaustive)
+  std::vector<Choice> admitted;
+  for (auto const& kind : kinds)
+    admitted.insert(admitted.end(), kind.choices.begin(), kind.choices.end());
+  if (limits_.exhaustive) {
     measure_all(kinds);
-  else
+  } else {
     search(kinds);
+    try_neighbors(admitted);
+  }
   try_buckets();
-  repeat_the_best();
+  decide_among_the_best();
   if (result_.ended_by.empty())
     result_.ended_by = limits_.exhaustive ? "every candidate" : "every candidate that could win";
-  result_.seconds = available - means_.time_left();
+  result_.seconds = available_ - means_.time_left();
   return result_;
 }
 

@@ -9,7 +9,6 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/numa.hpp"
 #include "tessera/memory/simulated_device.hpp"
@@ -30,6 +29,19 @@ void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
       "--cuda_graphs true needs a GPU, and this run computes on the host; leave it out");
   kernels::set_device_settings(
       {arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
+}
+
+/// fp8 products on a GPU that has them; on the host they show what a GPU would compute.
+void check_fp8(int gpu, topology::MpiSession const& session) {
+  if (gpu < 0) {
+    if (session.info().rank == 0)
+      log::warning(
+          "--fp8 true on the host: fp8 products are emulated in fp32, to check their accuracy; "
+          "they are slower than bf16 products");
+    return;
+  }
+  require_fp8(memory::describe_device(gpu),
+              concat("rank ", session.info().rank, " on ", session.info().host));
 }
 
 /// The reason given by the driver or the runtime, and the environment variables that hide devices.
@@ -116,6 +128,12 @@ void place_host_memory(bool is_root) {
 
 }  // namespace
 
+void require_fp8(memory::DeviceInfo const& device, std::string const& where) {
+  TESSERA_VALIDATE(device.major * 10 + device.minor >= 89, ConfigError, "--fp8 true: ", device.name,
+                   " of ", where, " has compute capability ", device.major, ".", device.minor,
+                   ", and fp8 products need 8.9 or later (Ada, Hopper, Blackwell); leave fp8 out");
+}
+
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm) {
   auto const bounds = config::memory_bounds(arguments);
@@ -123,6 +141,7 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   int const gpu = choose_gpu(arguments, session, comm);
   place_host_memory(session.info().rank == 0);
   int device = gpu;
+  if (arguments.fp8) comm::run_on_ranks(comm, true, [&] { check_fp8(gpu, session); });
   if (gpu < 0)
     comm::run_on_ranks(comm, true, [&] { device = simulated_device(bounds.device, session); });
   memory::limit_memory(memory::MemorySpace::host, static_cast<std::size_t>(bounds.host));

@@ -109,6 +109,7 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
 
 model::ModelOptions model_options(config::ResolvedConfig const& c) {
   model::ModelOptions options(c.dtype, c.product_dtype);
+  options.fp8 = c.fp8;
   options.label_smoothing = c.label_smoothing;
   options.neftune_noise_alpha = c.neftune_noise_alpha;
   return options;

@@ -103,6 +103,7 @@ std::string precision_text(config::ResolvedConfig const& config) {
   bool const autocast = config.product_dtype != config.dtype;
   return concat(name_of(config.dtype), " weights",
                 autocast ? concat(", ", name_of(config.product_dtype), " products") : "",
+                config.fp8 ? ", fp8 products in blocks" : "",
                 config.master_dtype == Dtype::fp32 ? "" : ", which are the master weights");
 }
 

@@ -85,7 +85,7 @@ TEST(Accelerate, FsdpIsAStage) {
 }
 
 TEST(Accelerate, WhatIsRefusedSaysWhy) {
-  EXPECT_THAT(config_error("mixed_precision: fp8\n"), HasSubstr("use bf16"));
+  EXPECT_THAT(config_error("mixed_precision: fp8\n"), HasSubstr("use bf16, and give --fp8 true"));
   EXPECT_THAT(config_error("distributed_type: MEGATRON_LM\n"), HasSubstr("DEEPSPEED or FSDP"));
   EXPECT_THAT(config_error("num_procesess: 2\n"), HasSubstr("did you mean num_processes?"));
   EXPECT_THAT(config_error("distributed_type: DEEPSPEED\ndeepspeed_config:\n"

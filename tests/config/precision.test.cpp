@@ -52,6 +52,21 @@ TEST(Precision, SixteenBitsMeanAutocastOrTheCastModel) {
       optim::ScaleGrowth::torch);
 }
 
+TEST(Precision, Fp8IsAPartOfBf16) {
+  EXPECT_FALSE(resolved("", {"--bf16"}).fp8);
+  for (Words const& flags : {Words{"--bf16", "--fp8", "true"}, {"--dtype", "bfloat16", "--fp8"}}) {
+    auto const c = resolved("", flags);
+    EXPECT_TRUE(c.fp8);
+    EXPECT_EQ(c.product_dtype, Dtype::bf16);
+  }
+  EXPECT_FALSE(resolved("", {"--bf16", "--fp8", "true", "--fp8", "false"}).fp8);
+  EXPECT_THAT(error_of<ConfigError>([] {
+                resolved("", {"--fp8", "true"});
+              }),
+              HasSubstr("--fp8 true with products in fp32: fp8 products are part of bf16 training; "
+                        "give --bf16 too"));
+}
+
 TEST(Precision, MasterWeightsStartRoundedUnderDeepSpeed) {
   EXPECT_TRUE(resolved(R"({"bf16": {"enabled": true}})").round_master_weights);
   EXPECT_FALSE(resolved("{}").round_master_weights) << "fp32 weights";

@@ -30,7 +30,7 @@ TEST(Tuning, TakesTheKeysOfDeepSpeed) {
       "tuner_early_stopping": 2, "min_train_micro_batch_size_per_gpu": 2,
       "max_train_micro_batch_size_per_gpu": 16, "overwrite": false, "metric": "latency"}})");
   ASSERT_TRUE(t);
-  EXPECT_EQ(*t, (Tuning{0.5, 1, 3, 7, 2, 2, 16, false, false}));
+  EXPECT_EQ(*t, (Tuning{0.5, 1, 3, 7, 2, 2, 16, false, false, 0.0}));
 }
 
 TEST(Tuning, AGridSearchIsExhaustive) {

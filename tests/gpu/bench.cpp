@@ -10,10 +10,11 @@
 //                                                rank of RANKS with a network that is simulated
 //                                                (tests/support/delayed_collectives.hpp)
 //   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO
-//   stage 0 on one rank, no dropout
+//   stage 0 on one rank; TESSERA_DROPOUT=P in the environment: with dropout
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels
 // as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
-// TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own.
+// TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own. TESSERA_FP8: the
+// products of blocks in fp8.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -296,11 +297,15 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
       .set("n_embd", t.width)
       .set("n_head", t.heads)
       .set("n_positions", t.length);
-  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
+  char const* const dropout = std::getenv("TESSERA_DROPOUT");
+  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
+    config.set(key, dropout ? std::atof(dropout) : 0.0);
   zero::EngineConfig how;
   how.dtype = Dtype::bf16;
   how.max_grad_norm = 1.0;
-  auto const model = model::make_model(config, how.dtype);
+  model::ModelOptions options(how.dtype);
+  options.fp8 = std::getenv("TESSERA_FP8") != nullptr;
+  auto const model = model::make_model(config, options);
   auto const engine = zero::make_engine(how, model->units(), comm, *place.queue);
   engine->initialize([](memory::UnitIndex unit, int parameter, std::int64_t first,
                         std::int64_t numel, float* out) {

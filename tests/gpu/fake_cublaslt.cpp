@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/core/dtype.hpp"
+#include "tessera/core/float8.hpp"
 #include "tessera/memory/queue.hpp"
 
 namespace tessera::test {
@@ -34,6 +34,7 @@ struct Descriptor {
   void const* bias = nullptr;
   void* aux = nullptr;
   std::int64_t aux_ld = 0;
+  float const *scale_a = nullptr, *scale_b = nullptr;
 };
 struct Layout {
   cudaDataType_t type;
@@ -104,7 +105,16 @@ cublasStatus_t assign(T& to, void const* from, std::size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+bool is_fp8(std::int32_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+template <class F8>
+double load_fp8(void const* data, std::int64_t i) {
+  F8 x;
+  x.bits = static_cast<std::uint8_t const*>(data)[i];
+  return static_cast<float>(x);
+}
 double load(void const* data, std::int32_t type, std::int64_t i) {
+  if (type == CUDA_R_8F_E4M3) return load_fp8<float8_e4m3>(data, i);
+  if (type == CUDA_R_8F_E5M2) return load_fp8<float8_e5m2>(data, i);
   if (type == CUDA_R_16F) return static_cast<float>(static_cast<float16 const*>(data)[i]);
   if (type == CUDA_R_16BF) return static_cast<float>(static_cast<bfloat16 const*>(data)[i]);
   return static_cast<float const*>(data)[i];
@@ -147,6 +157,19 @@ bool known(std::uint32_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(epilogue) || has_aux(epilogue);
 }
 
+/// The same for operands in fp8: cublasLtMatmul() in the manual, "FP8 kernels".
+char const* broken_fp8_rule(Problem const& p) {
+  if (!is_fp8(p.b.type)) return "only one operand is fp8";
+  if (p.a.type == CUDA_R_8F_E5M2 && p.b.type == CUDA_R_8F_E5M2) return "A and B are both e5m2";
+  if (p.how.transpose_a != CUBLAS_OP_T || p.how.transpose_b != CUBLAS_OP_N)
+    return "A is not transposed or B is";
+  if (p.a.ld % 16 != 0 || p.b.ld % 16 != 0 || p.k() % 16 != 0 || p.m() % 16 != 0)
+    return "dimensions are no multiples of 16 bytes";
+  if (p.d.type != CUDA_R_16BF && p.d.type != CUDA_R_32F) return "D is neither bf16 nor fp32";
+  if (!p.how.scale_a || !p.how.scale_b) return "an operand has no scale";
+  return nullptr;
+}
+
 /// Null, or the rule of the manual that the problem breaks.
 char const* broken_rule(Problem const& p) {
   auto const& how = p.how;
@@ -155,8 +178,13 @@ char const* broken_rule(Problem const& p) {
   if ((plain_b ? p.b.columns : p.b.rows) != p.n()) return "op(B) does not have the columns of D";
   if ((plain_b ? p.b.rows : p.b.columns) != p.k()) return "op(A) and op(B) differ in depth";
   if (!(p.c == p.d)) return "C and D differ";
-  if (p.a.type != p.b.type) return "A and B differ in type";
-  if (p.d.type != p.a.type && p.d.type != CUDA_R_32F) return "D is neither of A's type nor fp32";
+  if (is_fp8(p.a.type)) {
+    if (char const* rule = broken_fp8_rule(p)) return rule;
+  } else {
+    if (p.a.type != p.b.type) return "A and B differ in type";
+    if (p.d.type != p.a.type && p.d.type != CUDA_R_32F) return "D is neither of A's type nor fp32";
+    if (how.scale_a || how.scale_b) return "operands that are not fp8 have scales";
+  }
   if (how.scale != CUDA_R_32F) return "alpha and beta are not fp32";
   if (how.compute != CUBLAS_COMPUTE_32F &&
       !(how.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p.a.type == CUDA_R_32F))
@@ -232,6 +260,7 @@ struct Execution {
     for (std::int64_t j = 0; j < p.n(); ++j)
       for (std::int64_t i = 0; i < p.m(); ++i) {
         double x = alpha * sum(i, j);
+        if (how.scale_a) x *= static_cast<double>(*how.scale_a) * *how.scale_b;
         if (beta != 0.0f) x += beta * load(c, p.c.type, i + j * p.c.ld);
         if (has_bias(how.epilogue)) x += load(how.bias, p.d.type, i);
         if (how.epilogue == CUBLASLT_EPILOGUE_DGELU) {
@@ -322,6 +351,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object,
       return assign(d.aux_ld, from, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
       return assign(d.aux_type, from, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return assign(d.scale_a, from, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return assign(d.scale_b, from, bytes);
     default:
       return broken("this attribute of a product is not in the fake");
   }

@@ -17,7 +17,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NO_GPU = 77
-WITHOUT_DROPOUT = "gpt2-8m-without-dropout"  # with dropout cuDNN does not compute attention
+WITH_DROPOUT = "gpt2-8m-with-dropout"  # of attention weights; cuDNN draws other masks than the host
 TRAIN = "TESSERA_TRAIN_ARGUMENTS"  # added to every tessera-train
 
 
@@ -102,7 +102,9 @@ class Parts:
         self.test("products", 60, "products", "*")
         self.test("gelu_in_products", 60, "products", "*Gelu*", fallback={"TESSERA_GELU": "separate", TRAIN: "--device_gelu separate"}, fallback_text="gelu_new as separate kernels")
         self.test("products_of_models", 120, "shapes", "*ModelProducts*")
+        self.test("fp8_products_of_models", 60, "shapes", "Fp8*", fallback={TRAIN: "--fp8 false"}, fallback_text="bf16 instead of fp8 products")
         self.test("attention", 60, "shapes", "*ModelAttention*", fallback={"TESSERA_PORTABLE": "1", TRAIN: "--device_attention portable"}, fallback_text="portable attention")
+        self.test("attention_dropout", 60, "training", "DeviceTraining.LearnsWith*")
         self.test("one_step", 40, "training", "Stages/*/stage0_bf16")
         self.test("nccl_one_rank", 40, "training", "DeviceCollectives.*")
         self.figure("bench_train_124m", 40, "train", 12, 768, 12, 32, 1024, 8)
@@ -118,8 +120,16 @@ class Parts:
         self.add("resume_on_host", 60, self.train("cpu", "on-device", 12, "--resume_from_checkpoint", "latest"))
         self.add("resume_on_device", 60, self.train("cuda", "on-host", 12, "--resume_from_checkpoint", "latest"))
         self.add("losses_agree_resumed", 20, agree)
+<<<<<<< HEAD
+        words = ("--bf16", "--config_name", self.a.report / WITH_DROPOUT)
+        self.add("train_dropout_on_device", 60, self.train("cuda", "on-device-dropout", 8, *words))
+        self.add("train_dropout_on_host", 60, self.train("cpu", "on-host-dropout", 8, *words))
+        self.add("losses_agree_dropout", 20, python("losses_agree.py", "--tolerance", 5e-2, self.a.build / "on-device-dropout", self.a.build / "on-host-dropout"))
         for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16"))):
+=======
+        for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16")), ("fp8", ("--dtype", "bfloat16", "--fp8", "true"))):
             words += ("--config_name", self.a.report / WITHOUT_DROPOUT)
+>>>>>>> repro
             self.add(f"train_{name}_on_device", 60, self.train("cuda", f"on-device-{name}", 8, *words))
             self.add(f"train_{name}_on_host", 60, self.train("cpu", f"on-host-{name}", 8, *words))
             self.add(f"losses_agree_{name}", 20,
@@ -136,7 +146,11 @@ class Parts:
         self.add("bench_torch_1558m", 120, python("peer_torch.py", 48, 1600, 25, 8, 1024, 5), figures=True)
         for stage in (1, 2, 3):
             self.figure(f"bench_overlap_stage{stage}", 30, "overlap", 12, 768, 12, 8, 1024, stage, 8, 50, 4)
+        for name, shape in (("124m", (12, 768, 12, 32, 1024, 8)), ("1558m", (48, 1600, 25, 8, 1024, 5))):
+            self.figure(f"bench_fp8_{name}", 80, "train", *shape, environment={"TESSERA_FP8": "1"})
         self.figure("bench_portable_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_PORTABLE": "1"})
+        for name, environment in (("", {}), ("_portable", {"TESSERA_PORTABLE": "1"})):
+            self.figure(f"bench_dropout{name}_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_DROPOUT": "0.1", **environment})
         self.figure("bench_train_small", 20, "train", 8, 256, 8, 1, 128, 30)
         self.figure("bench_graphs_small", 20, "train", 8, 256, 8, 1, 128, 30, environment={"TESSERA_GRAPHS": "1"})
         self.figure("bench_separate_gelu_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_GELU": "separate"})
@@ -418,9 +432,9 @@ def main():
         report.say("no GPU: nvidia-smi finds no device")
         report.finish(NO_GPU)
     (a.report / "text.txt").write_text("".join(file.read_text() for file in [*sorted(ROOT.glob("docs/*/*.md")), ROOT / "README.md"]))
-    shutil.copytree(ROOT / "configs/gpt2-8m", a.report / WITHOUT_DROPOUT, dirs_exist_ok=True)
-    config = a.report / WITHOUT_DROPOUT / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "attn_pdrop": 0.0}))
+    shutil.copytree(ROOT / "configs/gpt2-8m", a.report / WITH_DROPOUT, dirs_exist_ok=True)
+    config = a.report / WITH_DROPOUT / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "attn_pdrop": 0.1}))
     if not a.resume:
         for old in ("on-device", "on-host"):
             for folder in a.build.glob(old + "*"):

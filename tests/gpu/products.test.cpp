@@ -401,6 +401,45 @@ TEST_F(Contract, Tf32IsForFp32ProductsThatAskForIt) {
                 0x1p-10 * static_cast<double>(c.shape.k));
 }
 
+/// Depth along both operands' rows, scales in device memory, mixed formats.
+TEST_F(Contract, Fp8ProductsFollowTheManual) {
+  for (auto const [format_a, format_b] : {std::pair{Float8::e4m3, Float8::e4m3},
+                                          {Float8::e5m2, Float8::e4m3},
+                                          {Float8::e4m3, Float8::e5m2}})
+    for (Dtype const out : {Dtype::bf16, Dtype::fp32})
+      for (bool const accumulate : {false, true}) {
+        std::int64_t const m = 20, n = 32, k = 48;
+        Matrix a(m, k / 4, Dtype::fp32, 1), b(n, k / 4, Dtype::fp32, 2), c(m, n, out, 3),
+            scales(1, 2, Dtype::fp32, 4);
+        for (Matrix* operand : {&a, &b})  // small numbers and no NaN
+          for (std::byte& code : operand->bytes) code &= std::byte{0xB3};
+        scales.set(0, 0x1p-4f), scales.set(1, 0x1p-6f);
+        Matrix const old = c;
+        OnDevice const da(*q, a), db(*q, b), dc(*q, c), ds(*q, scales);
+        GemmProblem p{m,    n,           k,   false,     true,      accumulate,
+                      1.0f, Dtype::bf16, out, dc.data(), da.data(), db.data()};
+        p.format_a = format_a, p.format_b = format_b;
+        p.scale_a = static_cast<float const*>(ds.data());
+        p.scale_b = p.scale_a + 1;
+        run(p);
+        dc.read(c);
+        auto const value = [](Matrix const& of, std::int64_t i, Float8 format) {
+          float8_e4m3 x;
+          float8_e5m2 y;
+          x.bits = y.bits = static_cast<std::uint8_t>(of.bytes[static_cast<std::size_t>(i)]);
+          return static_cast<double>(format == Float8::e4m3 ? static_cast<float>(x)
+                                                            : static_cast<float>(y));
+        };
+        for (std::int64_t e = 0; e < m * n; ++e) {
+          double sum = 0.0;
+          for (std::int64_t l = 0; l < k; ++l)
+            sum += value(a, e / n * k + l, format_a) * value(b, e % n * k + l, format_b);
+          double const want = sum * 0x1p-10 + (accumulate ? old.get(e) : 0.0);
+          ASSERT_NEAR(c.get(e), want, std::abs(want) * unit_of(out) + 1e-6);
+        }
+      }
+}
+
 TEST_F(Contract, NothingIsAllocatedOnceAStreamWasUsed) {
   Case const c = fresh();
   auto const workspace = [] {

@@ -10,6 +10,8 @@
 #include "small_training.hpp"
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/kernels/device_settings.hpp"
+#include "tessera/kernels/used_routes.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/mpi_session.hpp"
@@ -30,9 +32,12 @@ TEST_P(DeviceTraining, IsTheHosts) {
   auto const host_queue = memory::make_inline_queue("compute");
   auto const host = test::train_small(training, *host_comm, *host_queue);
 
+  // cuDNN's dropout has other masks than the host's
+  kernels::set_device_settings({.attention = kernels::DeviceAttention::portable});
   auto const device_comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
   auto const stream = memory::make_stream_queue("compute");
   auto const device = test::train_small(training, *device_comm, *stream);
+  kernels::set_device_settings({});
 
   double const tolerance = dtype == Dtype::fp32 ? 2e-4 : dtype == Dtype::fp16 ? 5e-3 : 3e-2;
   for (int step = 0; step < training.steps; ++step) {
@@ -55,11 +60,29 @@ INSTANTIATE_TEST_SUITE_P(Stages, DeviceTraining,
                          });
 
 TEST(DeviceTraining, IsRepeatedBitForBit) {
-  auto const training = test::small_training(2, Dtype::fp32);
+  for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
+    auto const training = test::small_training(2, dtype);
+    auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
+    auto const stream = memory::make_stream_queue("compute");
+    EXPECT_EQ(test::train_small(training, *comm, *stream).master_weights,
+              test::train_small(training, *comm, *stream).master_weights)
+        << name_of(dtype);
+  }
+}
+
+/// With the masks of another generator a small model learns as well.
+TEST(DeviceTraining, LearnsWithTheDropoutOfTheChosenAttention) {
+  auto const training = test::small_training(0, Dtype::bf16);
   auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
   auto const stream = memory::make_stream_queue("compute");
-  EXPECT_EQ(test::train_small(training, *comm, *stream).master_weights,
-            test::train_small(training, *comm, *stream).master_weights);
+  kernels::reset_used_routes();
+  auto const chosen = test::train_small(training, *comm, *stream);
+  std::printf("%s\n", kernels::used_routes_text().c_str());
+  kernels::set_device_settings({.attention = kernels::DeviceAttention::portable});
+  auto const portable = test::train_small(training, *comm, *stream);
+  kernels::set_device_settings({});
+  for (std::size_t s = 0; s < portable.losses.size(); ++s)
+    EXPECT_NEAR(chosen.losses[s], portable.losses[s], 0.1 * portable.losses[s]) << "step " << s;
 }
 
 TEST(DeviceTraining, GraphsComputeTheSameBits) {

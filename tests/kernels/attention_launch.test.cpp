@@ -27,5 +27,15 @@ TEST(ChooseAttention, NamesTheReasonWhenCudnnWasAskedForAndCannot) {
   }
 }
 
+TEST(RefusalOfMasks, NamesTheDropoutAndWhatIsWrong) {
+  EXPECT_EQ(refusal_of_masks(0.1f, ""), "");
+  auto const refusal = refusal_of_masks(0.1f, "heads have related masks");
+  EXPECT_EQ(refusal,
+            "a dropout of 0.1 on attention weights (attn_pdrop) as training needs it: heads have "
+            "related masks");
+  EXPECT_EQ(choose_attention(DeviceAttention::automatic, refusal), AttentionLibrary::portable);
+  EXPECT_THROW(choose_attention(DeviceAttention::cudnn, refusal), ConfigError);
+}
+
 }  // namespace
 }  // namespace tessera::kernels::detail

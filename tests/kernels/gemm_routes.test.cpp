@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "gemm_case.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/kernels/gemm.hpp"
 #include "tessera/memory/memory_tracker.hpp"
 
 namespace tessera::kernels {
@@ -61,6 +63,60 @@ TEST_P(GemmRoutes, EveryRouteAndLibraryOfThisMachineAgrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllDtypes, GemmRoutes, all_dtypes(), dtypes_name);
+
+/// fp8 operands mean exact numbers: the product is as close to the double-precision reference as
+/// one of fp32 numbers.
+TEST(Fp8Products, EqualTheDoubleReferenceOfTheirCodes) {
+  constexpr Float8 pairs[][2] = {
+      {Float8::e4m3, Float8::e4m3}, {Float8::e5m2, Float8::e4m3}, {Float8::e4m3, Float8::e5m2}};
+  auto const q = memory::make_inline_queue("compute");
+  for (auto const [format_a, format_b] : pairs)
+    for (Shape const shape : {Shape{3, 16, 16}, Shape{70, 400, 800}, Shape{300, 48, 1600}})
+      for (Dtype const out : {Dtype::fp32, Dtype::bf16})
+        for (int const bits : {0, 1, 2, 3}) {
+          Case c{shape, false, true, (bits & 1) != 0, (bits & 2) != 0, 0x1p-5f, Dtype::bf16, out};
+          auto const codes = [](Matrix& m, Float8 format) {
+            std::vector<std::uint8_t> codes;
+            for (std::int64_t i = 0; i < m.rows * m.columns; ++i) {
+              float8_e4m3 const x(static_cast<float>(m.get(i)));
+              float8_e5m2 const y(static_cast<float>(m.get(i)));
+              bool const e4m3 = format == Float8::e4m3;
+              codes.push_back(e4m3 ? x.bits : y.bits);
+              m.set(i, e4m3 ? static_cast<float>(x) : static_cast<float>(y));
+            }
+            return codes;
+          };
+          float const scale_a = 0x1p-8f, scale_b = 0x1p3f;
+          check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+            auto const ca = codes(a, format_a), cb = codes(b, format_b);
+            auto const view = [](auto const& of, Matrix const& m) {
+              return memory::ConstTensorView(of.data(), Dtype::uint8, {m.rows, m.columns});
+            };
+            gemm(*q,
+                 {.transpose_b = true,
+                  .accumulate = c.accumulate,
+                  .fp8_a = {format_a, {&scale_a, Dtype::fp32, {1}}},
+                  .fp8_b = {format_b, {&scale_b, Dtype::fp32, {1}}}},
+                 r.view(), view(ca, a), view(cb, b),
+                 {.bias = c.bias ? bias.view().flat() : TensorView()});
+          });
+        }
+}
+
+TEST(Fp8Products, OfTwoGradientsOrWithoutScalesAreRefused) {
+  auto const q = memory::make_inline_queue("compute");
+  std::vector<std::uint8_t> codes(256);
+  float const one = 1.0f;
+  float result[256];
+  TensorView const c(result, Dtype::fp32, {16, 16}), a(codes.data(), Dtype::uint8, {16, 16});
+  memory::ConstTensorView const scale(&one, Dtype::fp32, {1});
+  EXPECT_THROW(gemm(*q, {.transpose_b = true}, c, a, a), InternalError);
+  EXPECT_THROW(
+      gemm(*q,
+           {.transpose_b = true, .fp8_a = {Float8::e5m2, scale}, .fp8_b = {Float8::e5m2, scale}}, c,
+           a, a),
+      InternalError);
+}
 
 TEST(ChooseRoute, DependsOnTheDtypeAndTheProcessorOnly) {
   GemmProblem p;

@@ -144,5 +144,25 @@ TEST(StreamGraphs, RefuseEventsAndDiscardWorkThatFailed) {
   stream->record().wait("test", soon);
   EXPECT_EQ(ran, 10);
 }
+
+/// What host functions hold is released once: after they have run, or with the capture that failed.
+TEST(StreamGraphs, ReleaseTheHostFunctionsOfAFailedCapture) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
+  auto const held = std::make_shared<int>(0);
+  auto const give = [&] { stream->submit([held] { ++*held; }); };
+  stream->run_as_graph("part", give);
+  EXPECT_THROW(stream->run_as_graph("part",
+                                    [&] {
+                                      give();
+                                      give();
+                                      throw InternalError("the kernel was refused");
+                                    }),
+               InternalError);
+  stream->run_as_graph("part", give);
+  stream->record().wait("test", soon);
+  EXPECT_EQ(*held, 2);
+  EXPECT_EQ(held.use_count(), 1);
+}
 }  // namespace
 }  // namespace tessera::memory

@@ -44,6 +44,12 @@ std::string overrides(Row const& row) {
                 ",vocab_size=50368");
 }
 
+/// FSDP gathers the next unit of a pass whatever its size, and none beyond it (limit_all_gathers,
+/// backward_prefetch BACKWARD_PRE). It has no key as stage3_max_live_parameters, whose default
+/// holds less than two units of 30b and 70b.
+constexpr char const* fsdp_gathers = R"({"stage": 3, "stage3_prefetch_bucket_size": 0,
+    "stage3_max_live_parameters": 1000000000000})";
+
 /// Predicted rate divided by the published one, minus 1.
 double error_of(Row const& row, MachineProfile const& machine) {
   PlanRequest request;
@@ -51,8 +57,8 @@ double error_of(Row const& row, MachineProfile const& machine) {
       {"--model_type", "gpt2", "--config_overrides", overrides(row), "--bf16", "--block_size",
        row.sequence, "--per_device_train_batch_size", row.micro_batch,
        "--gradient_accumulation_steps", row.accumulation, "--deepspeed",
-       concat(R"({"zero_optimization": {"stage": 3}, "communication_data_type": ")", row.reduce,
-              "\"}")});
+       concat(R"({"zero_optimization": )", fsdp_gathers, R"(, "communication_data_type": ")",
+              row.reduce, "\"}")});
   int const gpus = std::stoi(row.gpus);
   request.cluster = {gpus / 8, 8};
   Planner planner(request);
@@ -85,10 +91,10 @@ Summary held_out(std::string const& gpu, std::string const& profile) {
 /// As docs/reference/calibration.md says.
 TEST(Calibration, PredictsRowsThatWereNotFitted) {
   auto const h100 = held_out("h100_80gb", "h100.json"), a100 = held_out("a100_80gb", "a100.json");
-  EXPECT_LT(h100.mean, 0.065);
-  EXPECT_LT(h100.median, 0.052);
-  EXPECT_LT(a100.mean, 0.061);
-  EXPECT_LT(a100.median, 0.035);
+  EXPECT_LT(h100.mean, 0.060);
+  EXPECT_LT(h100.median, 0.045);
+  EXPECT_LT(a100.mean, 0.060);
+  EXPECT_LT(a100.median, 0.045);
 }
 
 }  // namespace

@@ -134,6 +134,7 @@ struct TrainingArguments {
   /// From this optimizer step on the CPU's update overlaps the next step; 0: never
   std::int64_t delayed_update_from_step = 0;
   std::optional<bool> tf32;   ///< fp32 matrix products in TF32 on a GPU
+  bool fp8 = false;           ///< products of blocks in fp8 in training
   bool deterministic = true;  ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;

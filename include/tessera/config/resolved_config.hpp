@@ -38,6 +38,7 @@ struct ResolvedConfig {
   // precision
   Dtype dtype = Dtype::fp32;                ///< of weights, gradients and the residual stream
   Dtype product_dtype = Dtype::fp32;        ///< of matrix products; not `dtype`: autocast
+  bool fp8 = false;                         ///< products of blocks in training
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients in reductions
   Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients between micro-steps
   Dtype master_dtype = Dtype::fp32;         ///< of the weights that are updated

@@ -26,7 +26,8 @@ struct AttentionShape {
 };
 
 /// What is computed. The dropout of attention weights has element (b, h, t, s) at
-/// first_element + ((b * heads + h) * T + t) * T + s.
+/// first_element + ((b * heads + h) * T + t) * T + s; where cuDNN computes it draws masks of its
+/// own, a function of the Dropout and of (b, h, t, s).
 struct AttentionConfig {
   Dtype dtype = Dtype::fp32;  ///< T of all operands but lse
   AttentionShape shape;

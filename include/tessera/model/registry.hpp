@@ -32,6 +32,7 @@ struct ModelOptions {
 
   Dtype dtype;                        ///< of weights, gradients and the residual stream
   Dtype product_dtype;                ///< of matrix products and the activations between them
+  bool fp8 = false;                   ///< linear layers of blocks multiply in fp8 in training
   double label_smoothing = 0.0;       ///< see kernels::CrossEntropyOptions
   double neftune_noise_alpha = 0.0;   ///< noise on the embeddings in training; 0: none
   std::optional<LoraOptions> lora{};  ///< adapters train, all other parameters are frozen

@@ -32,8 +32,9 @@ struct TuningResult {
 /// Measures micro-batches of the kinds of choices (stage, offload, recomputation) in the plan's
 /// order: by its times where it has them, else by the guides. Within a kind the micro-batch grows
 /// until memory or speed ends. A kind that only saves memory is measured with micro-batches that do
-/// not fit without it. Then buckets of the best choice, and the best three once more. An exhaustive
-/// search measures all that fits instead, each to its end.
+/// not fit without it. Then the neighbors of the best choice and its buckets. An exhaustive search
+/// measures all that fits instead, each to its end. At last those that are near the best one are
+/// measured again in turns; a quarter of the time is kept for them.
 class Tuner {
  public:
   struct Means {
@@ -61,13 +62,18 @@ class Tuner {
   void climb(Kind& kind);
   void climb_from(Kind& kind, std::ptrdiff_t first, std::ptrdiff_t direction);
   void leave_useful(Kind& kind, std::vector<Kind> const& measured) const;
+  bool is_measured(Choice const& choice) const;
+  void try_neighbors(std::vector<Choice> const& admitted);
   void try_buckets();
-  void repeat_the_best();
+  std::vector<Trial> contenders() const;
+  void decide_among_the_best();
 
   Planner& planner_;
   config::Tuning limits_;
   Means means_;
   TuningResult result_;
+  std::vector<Choice> useless_;  ///< of each kind that is not measured: speed ends before memory
+  double available_ = 0.0;       ///< seconds of the whole search
 };
 
 }  // namespace tessera::plan

@@ -3,6 +3,7 @@
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/config/arguments.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
 namespace tessera::train {
@@ -10,8 +11,12 @@ namespace tessera::train {
 /// Ordinal of this rank's device among those visible to the process, or -1: all ranks compute on
 /// the host. With --device auto a CUDA build logs the reason. Applies --device_memory, which
 /// simulates a device where there is no GPU, and --host_memory. Collective.
-/// @throws ConfigError on every rank if --device cuda is given and a rank has no device
+/// @throws ConfigError on every rank if --device cuda is given and a rank has no device, or if
+/// --fp8 is given and a rank's device has no fp8 products
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm);
+
+/// @throws ConfigError for a device without fp8 products, of @p where: "rank 0 on node1"
+void require_fp8(memory::DeviceInfo const& device, std::string const& where);
 
 }  // namespace tessera::train

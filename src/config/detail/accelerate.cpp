@@ -71,7 +71,7 @@ OptionTable build() {
     type.except(name, "use MULTI_GPU, DEEPSPEED or FSDP");
   t.add(choice, "mixed_precision", "no", "working precision")
       .one_of({"no", "fp16", "bf16"})
-      .except("fp8", "use bf16");
+      .except("fp8", "use bf16, and give --fp8 true to tessera-train");
   t.add(boolean, "use_cpu", false, "compute on the host");
   add_launch(t);
   add_deepspeed(t);

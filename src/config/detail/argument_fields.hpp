@@ -115,6 +115,7 @@ void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("host_memory", a.host_memory);
   visit("deterministic", a.deterministic);
   visit("tf32", a.tf32);
+  visit("fp8", a.fp8);
   visit("device_attention", a.device_attention);
   visit("device_gelu", a.device_gelu);
   visit("cuda_graphs", a.cuda_graphs);

@@ -53,6 +53,7 @@ ConfigTree tree_of(std::optional<Tuning> const& tuning) {
       .set("minutes", tuning->minutes)
       .set("warm_up_steps", tuning->warm_up_steps)
       .set("measured_steps", tuning->measured_steps)
+      .set("measured_seconds", tuning->measured_seconds)
       .set("trials", tuning->trials)
       .set("early_stopping", tuning->early_stopping)
       .set("least_micro_batch", tuning->least_micro_batch)
@@ -115,6 +116,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("accumulation_steps", c.accumulation_steps);
   visit("dtype", name_of(c.dtype));
   visit("product_dtype", name_of(c.product_dtype));
+  visit("fp8", c.fp8);
   visit("master_dtype", name_of(c.master_dtype));
   visit("state_dtype", name_of(c.state_dtype));
   visit("round_master_weights", c.round_master_weights);

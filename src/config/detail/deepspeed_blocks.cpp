@@ -193,7 +193,9 @@ void add_autotuning(OptionTable& t) {
   add(boolean, "enabled", false, "search for the fastest configuration first: --auto_tune");
   add(boolean, "overwrite", true, "false: take the result of an earlier search of the same run");
   add(integer, "start_profile_step", 3, "first step of a candidate that is measured").at_least(1);
-  add(integer, "end_profile_step", 5, "first step of a candidate that is no longer measured")
+  add(integer, "end_profile_step", 5,
+      "first step of a candidate that is no longer measured; by default half a second is over as "
+      "well")
       .at_least(2);
   add(integer, "tuner_num_trials", 50, "most candidates").at_least(1);
   add(integer, "tuner_early_stopping", 5,

@@ -18,6 +18,7 @@ class Precision {
     resolve_dtypes();
     resolve_autocast();
     resolve_evaluation();
+    resolve_fp8();
     resolve_master_weights();
     resolve_half_masters();
     resolve_wire();
@@ -49,6 +50,7 @@ class Precision {
   void resolve_autocast();
   void autocast(Dtype dtype, Origin origin);
   void resolve_evaluation();
+  void resolve_fp8();
   void resolve_master_weights();
   void resolve_half_masters();
   void resolve_half_states(bool is_half);
@@ -135,6 +137,18 @@ void Precision::resolve_evaluation() {
     out_.dtype = out_.product_dtype = dtype;
     out_.origins["dtype"] = out_.origins["product_dtype"] = args.values.origin(flag);
   }
+}
+
+/// The products of blocks; all others, and the activations between them, stay bf16, which holds
+/// every fp8 number exactly.
+void Precision::resolve_fp8() {
+  auto const& args = from_.args;
+  if (!args.fp8) return;
+  TESSERA_VALIDATE(out_.product_dtype == Dtype::bf16, ConfigError, "--fp8 true with products in ",
+                   name_of(out_.product_dtype),
+                   ": fp8 products are part of bf16 training; give --bf16 too, or leave fp8 out");
+  out_.fp8 = true;
+  out_.origins["fp8"] = args.values.origin("fp8");
 }
 
 /// DeepSpeed copies its master weights from the model after its cast.

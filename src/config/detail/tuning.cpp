@@ -20,6 +20,7 @@ std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionV
                    "end_profile_step");
   out.warm_up_steps = first - 1;
   out.measured_steps = end - first;
+  if (keys.given("autotuning.end_profile_step")) out.measured_seconds = 0.0;
   out.trials = value("tuner_num_trials").as_int();
   out.early_stopping = value("tuner_early_stopping").as_int();
   out.least_micro_batch = value("min_train_micro_batch_size_per_gpu").as_int();

@@ -37,7 +37,9 @@ enum TensorId : std::int64_t {
   dout_id,
   dquery_id,
   dkey_id,
-  dvalue_id
+  dvalue_id,
+  mask_seed_id,
+  mask_offset_id
 };
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
@@ -46,8 +48,8 @@ struct Plan {
   std::int64_t workspace_bytes = 0;
 };
 
-/// What a plan depends on: direction, shape, strides, dtype, scale, determinism.
-using Key = std::array<std::int64_t, 21>;
+/// What a plan depends on: direction, shape, strides, dtype, scale, determinism, dropout.
+using Key = std::array<std::int64_t, 22>;
 Key key_of(FlashCall const& call, bool backward, AttentionGradients const& gradients) {
   auto const& s = call.config.shape;
   Key key{backward,
@@ -58,8 +60,9 @@ Key key_of(FlashCall const& call, bool backward, AttentionGradients const& gradi
           s.head_dim,
           static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(s.scale)),
           static_cast<std::int64_t>(call.config.dtype),
-          backward && device_settings().deterministic};
-  std::size_t at = 9;
+          backward && device_settings().deterministic,
+          static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(call.config.drop.p))};
+  std::size_t at = 10;
   for (ConstHeadsView const& view :
        {call.in.query, call.in.key, call.in.value, ConstHeadsView(gradients.query),
         ConstHeadsView(gradients.key), ConstHeadsView(gradients.value)}) {
@@ -91,6 +94,26 @@ void give_out(Tensor const& tensor, graph::Tensor_attributes const& as) {
   tensor->set_output(true).set_uid(as.get_uid()).set_dim(as.get_dim()).set_stride(as.get_stride());
 }
 
+/// Dropout with cuDNN's own generator, whose seed and offset are in device memory.
+template <class Options>
+void add_dropout(Options& options, graph::Graph& to, FlashCall const& call) {
+  if (call.config.drop.p <= 0.0f) return;
+  auto const number = [&](TensorId id) {
+    return to.tensor(graph::Tensor_attributes()
+                         .set_uid(id)
+                         .set_dim({1, 1, 1, 1})
+                         .set_stride({1, 1, 1, 1})
+                         .set_data_type(fe::DataType_t::INT64));
+  };
+  auto const seed = number(mask_seed_id), offset = number(mask_offset_id);
+  options.set_dropout(call.config.drop.p, seed, offset);
+}
+void add_mask_key(Pointers& pointers, FlashCall const& call, std::int64_t* mask_key) {
+  if (call.config.drop.p <= 0.0f) return;
+  pointers[mask_seed_id] = mask_key;
+  pointers[mask_offset_id] = mask_key + 1;
+}
+
 std::shared_ptr<graph::Graph> empty_graph(Dtype dtype) {
   auto out = std::make_shared<graph::Graph>();
   out->set_io_data_type(dtype == Dtype::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF);
@@ -112,6 +135,7 @@ std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
                      .set_attn_scale(s.scale);
   options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
       .set_diagonal_band_right_bound(0);
+  add_dropout(options, *out, call);
   auto const [mixed, log_sums] = out->sdpa(q, k, v, options);
   give_out(mixed, rows_of(out_id, call, s.heads, packed));
   give_out(log_sums, log_sums_of(call));
@@ -135,6 +159,7 @@ std::shared_ptr<graph::Graph> backward_graph(FlashCall const& call,
   options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
       .set_diagonal_band_right_bound(0);
   options.set_deterministic_algorithm(device_settings().deterministic);
+  add_dropout(options, *out, call);
   auto const [dq, dk, dv] = out->sdpa_backward(q, k, v, mixed, dmixed, log_sums, options);
   give_out(dq, rows_of(dquery_id, call, s.heads, gradients.query));
   give_out(dk, rows_of(dkey_id, call, s.kv_heads, gradients.key));
@@ -154,9 +179,7 @@ class CudnnAttention {
   bool run(void* stream, Key const& key, Pointers pointers, MakeGraph const& make_graph) {
     std::lock_guard const lock(mutex_);
     if (!start()) return false;
-    auto found = plans_.find(key);
-    if (found == plans_.end()) found = plans_.emplace(key, build(make_graph())).first;
-    Plan const& plan = found->second;
+    Plan const& plan = plan_of(key, make_graph);
     if (!plan.graph) return false;
     require(
         fe::detail::set_stream(handle_, static_cast<cudaStream_t>(stream)) == CUDNN_STATUS_SUCCESS,
@@ -166,7 +189,28 @@ class CudnnAttention {
     return true;
   }
 
+  template <class MakeGraph>
+  bool has_plan(Key const& key, MakeGraph const& make_graph) {
+    std::lock_guard const lock(mutex_);
+    return start() && plan_of(key, make_graph).graph != nullptr;
+  }
+
+  std::int64_t* mask_key_of(void* stream) {
+    std::lock_guard const lock(mutex_);
+    auto& buffer = mask_keys_[stream];
+    if (buffer.bytes() == 0)
+      buffer = memory::Buffer("cuDNN dropout seed", memory::Purpose::workspace,
+                              2 * sizeof(std::int64_t), memory::MemorySpace::device);
+    return static_cast<std::int64_t*>(buffer.data());
+  }
+
  private:
+  template <class MakeGraph>
+  Plan const& plan_of(Key const& key, MakeGraph const& make_graph) {
+    auto found = plans_.find(key);
+    if (found == plans_.end()) found = plans_.emplace(key, build(make_graph())).first;
+    return found->second;
+  }
   static void require(bool good, std::string const& message) {
     TESSERA_VALIDATE(good, InternalError, "cuDNN's attention: ", message,
                      "; --device_attention portable goes without it");
@@ -225,36 +269,53 @@ class CudnnAttention {
   SharedLibrary runtime_, library_;
   cudnnHandle_t handle_ = nullptr;
   std::map<Key, Plan> plans_;
-  std::map<void*, memory::Buffer> workspaces_;
+  std::map<void*, memory::Buffer> workspaces_, mask_keys_;
 };
 
 void* at(void const* data) { return const_cast<void*>(data); }
 
 }  // namespace
 
-bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse) {
-  return CudnnAttention::of_process().run(stream, key_of(call, false, {}),
-                                          {{query_id, at(call.in.query.base)},
-                                           {key_id, at(call.in.key.base)},
-                                           {value_id, at(call.in.value.base)},
-                                           {out_id, out},
-                                           {lse_id, lse}},
+bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse,
+                     std::int64_t* mask_key) {
+  Pointers pointers{{query_id, at(call.in.query.base)},
+                    {key_id, at(call.in.key.base)},
+                    {value_id, at(call.in.value.base)},
+                    {out_id, out},
+                    {lse_id, lse}};
+  add_mask_key(pointers, call, mask_key);
+  return CudnnAttention::of_process().run(stream, key_of(call, false, {}), std::move(pointers),
                                           [&] { return forward_graph(call); });
 }
 
 bool cudnn_attention_backward(void* stream, FlashCall const& call,
-                              AttentionGradients const& gradients, AttentionSaved const& saved) {
+                              AttentionGradients const& gradients, AttentionSaved const& saved,
+                              std::int64_t* mask_key) {
+  Pointers pointers{{query_id, at(call.in.query.base)}, {key_id, at(call.in.key.base)},
+                    {value_id, at(call.in.value.base)}, {out_id, at(saved.out.data())},
+                    {dout_id, at(saved.dout.data())},   {lse_id, at(saved.lse.data())},
+                    {dquery_id, gradients.query.base},  {dkey_id, gradients.key.base},
+                    {dvalue_id, gradients.value.base}};
+  add_mask_key(pointers, call, mask_key);
   return CudnnAttention::of_process().run(stream, key_of(call, true, gradients),
-                                          {{query_id, at(call.in.query.base)},
-                                           {key_id, at(call.in.key.base)},
-                                           {value_id, at(call.in.value.base)},
-                                           {out_id, at(saved.out.data())},
-                                           {dout_id, at(saved.dout.data())},
-                                           {lse_id, at(saved.lse.data())},
-                                           {dquery_id, gradients.query.base},
-                                           {dkey_id, gradients.key.base},
-                                           {dvalue_id, gradients.value.base}},
+                                          std::move(pointers),
                                           [&] { return backward_graph(call, gradients); });
+}
+
+bool cudnn_has_plans(FlashCall const& call) {
+  auto const heads = [](ConstHeadsView const& x) {
+    return HeadsView{const_cast<void*>(x.base), x.row_stride, x.head_stride};
+  };
+  AttentionGradients const gradients{heads(call.in.query), heads(call.in.key),
+                                     heads(call.in.value)};
+  auto& attention = CudnnAttention::of_process();
+  return attention.has_plan(key_of(call, false, {}), [&] { return forward_graph(call); }) &&
+         attention.has_plan(key_of(call, true, gradients),
+                            [&] { return backward_graph(call, gradients); });
+}
+
+std::int64_t* cudnn_mask_key(void* stream) {
+  return CudnnAttention::of_process().mask_key_of(stream);
 }
 
 std::string cudnn_description() {
@@ -265,11 +326,13 @@ std::string cudnn_description() {
 #else
 
 namespace tessera::kernels::detail {
-bool cudnn_attention(void*, FlashCall const&, void*, float*) { return false; }
+bool cudnn_attention(void*, FlashCall const&, void*, float*, std::int64_t*) { return false; }
 bool cudnn_attention_backward(void*, FlashCall const&, AttentionGradients const&,
-                              AttentionSaved const&) {
+                              AttentionSaved const&, std::int64_t*) {
   return false;
 }
+bool cudnn_has_plans(FlashCall const&) { return false; }
+std::int64_t* cudnn_mask_key(void*) { return nullptr; }
 std::string cudnn_description() { return ""; }
 }  // namespace tessera::kernels::detail
 #endif
@@ -277,17 +340,15 @@ std::string cudnn_description() { return ""; }
 namespace tessera::kernels::detail {
 
 /// Conditions of the attention page: fp16 or bf16, heads of a multiple of 8 up to 128 elements in
-/// both directions on every architecture from Ampere on, operands at multiples of 16 bytes. Its
-/// dropout draws other random numbers than the host's.
+/// both directions on every architecture from Ampere on, operands at multiples of 16 bytes.
 std::string why_not_cudnn(FlashCall const& call) {
   auto const& s = call.config.shape;
   if (call.config.dtype != Dtype::fp16 && call.config.dtype != Dtype::bf16)
     return concat(name_of(call.config.dtype), "; it takes fp16 and bf16");
   if (s.head_dim % 8 != 0 || s.head_dim > 128)
     return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to 128");
-  if (call.config.drop.p > 0.0f)
-    return concat("a dropout of ", call.config.drop.p,
-                  " on attention weights (attn_pdrop); it would draw other numbers than the host");
+  if (call.config.drop.p >= 1.0f)
+    return concat("a dropout of ", call.config.drop.p, " on attention weights (attn_pdrop)");
   if (s.mask.window > 0 && s.mask.window < s.sequence)
     return concat("a sliding window of ", s.mask.window, " positions");
   if (!call.in.documents.empty()) return "documents in packed rows (reset_attention_mask)";

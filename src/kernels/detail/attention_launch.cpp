@@ -6,15 +6,22 @@
 #include "detail/attention_cudnn.hpp"
 #include "detail/attention_decode_device.hpp"
 #include "detail/launch.hpp"
+#include "detail/mask_check.hpp"
+#include "detail/mask_key.hpp"
 #include "detail/note_route.hpp"
+#include "detail/sample_run.hpp"
 #include "detail/timed.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::kernels::detail {
 namespace {
 
-/// In the log, which reason keeps cuDNN from computing.
-void say_once(std::string const& refusal) {
+/// In the log, which reason keeps cuDNN from computing, and what that costs.
+void say_once(Dtype dtype, std::string const& refusal) {
+  if (dtype != Dtype::fp32)
+    return log::warning(concat("cuDNN does not compute attention of ", refusal,
+                               "; the portable kernel computes it with fp32 products, which use no "
+                               "tensor cores: its share of the step takes several times as long"));
   static std::mutex mutex;
   static std::set<std::string> said;
   std::lock_guard const lock(mutex);
@@ -23,13 +30,68 @@ void say_once(std::string const& refusal) {
                      "; the portable kernel computes it"));
 }
 
-bool uses_cudnn(Queue const& q, FlashCall const& call) {
+struct SetMaskKey {
+  std::int64_t* to;
+  MaskKey key;
+  KOKKOS_FUNCTION void operator()(std::int64_t) const {
+    to[0] = key.seed;
+    to[1] = key.offset;
+  }
+};
+
+/// Seed and offset of the call's masks, set in stream order by a kernel, so that graphs take them
+/// as parameters. Null without dropout.
+std::int64_t* set_mask_key(Queue& q, Dropout const& drop) {
+  if (drop.p <= 0.0f) return nullptr;
+  std::int64_t* const to = cudnn_mask_key(q.native_stream());
+  parallel_for(q, "tessera::kernels::attention_mask_key", 1, SetMaskKey{to, mask_key(drop)});
+  return to;
+}
+
+bool cudnn_forward(Queue& q, FlashCall const& call, AttentionOutput const& to) {
+  return cudnn_attention(q.native_stream(), call, to.out.data(), to.lse.as<float>(),
+                         set_mask_key(q, call.config.drop));
+}
+bool cudnn_backward(Queue& q, FlashCall const& call, AttentionGradients const& to,
+                    AttentionSaved const& saved) {
+  return cudnn_attention_backward(q.native_stream(), call, to, saved,
+                                  set_mask_key(q, call.config.drop));
+}
+
+/// What is wrong with cuDNN's dropout on the device of @p q for the class of a call; found by
+/// running it, once per class.
+std::string why_not_own_masks(Queue& q, FlashCall const& call) {
+  static MaskFindings& findings = *new MaskFindings;
+  std::string const wrong =
+      findings.refusal(call.config, device_settings().deterministic, [&]() -> std::string {
+        AttentionCalls const calls{
+            [&](auto const& config, auto const& to, auto const& in) {
+              return cudnn_forward(q, {config, in}, to);
+            },
+            [&](auto const& config, auto const& to, auto const& in, auto const& saved) {
+              return cudnn_backward(q, {config, in}, to, saved);
+            }};
+        return check_masks(
+            call.config, [&](AttentionSample& sample) { return compute_sample(q, calls, sample); });
+      });
+  return refusal_of_masks(call.config.drop.p,
+                          wrong.empty() && !cudnn_has_plans(call) ? "it has no plan" : wrong);
+}
+
+bool uses_cudnn(Queue& q, FlashCall const& call) {
   if (!memory::on_cuda(q)) return false;
-  std::string const refusal = why_not_cudnn(call);
   DeviceAttention const wanted = device_settings().attention;
+  std::string refusal = why_not_cudnn(call);
+  if (refusal.empty() && call.config.drop.p > 0.0f && wanted != DeviceAttention::portable)
+    refusal = why_not_own_masks(q, call);
   if (choose_attention(wanted, refusal) == AttentionLibrary::cudnn) return true;
-  if (wanted == DeviceAttention::automatic && !cudnn_description().empty()) say_once(refusal);
+  if (wanted == DeviceAttention::automatic) say_once(call.config.dtype, refusal);
   return false;
+}
+
+/// "cuDNN" with the dropout masks that it draws itself, or without dropout.
+char const* cudnn_route(Dropout const& drop) {
+  return drop.p > 0.0f ? "cuDNN with its own dropout masks" : "cuDNN";
 }
 
 }  // namespace
@@ -42,13 +104,19 @@ AttentionLibrary choose_attention(DeviceAttention wanted, std::string const& ref
   return refusal.empty() ? AttentionLibrary::cudnn : AttentionLibrary::portable;
 }
 
+std::string refusal_of_masks(float p, std::string const& wrong) {
+  if (wrong.empty()) return "";
+  return concat("a dropout of ", p,
+                " on attention weights (attn_pdrop) as training needs it: ", wrong);
+}
+
 void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutput const& to,
                          AttentionInput const& from) {
   FlashCall const call{config, from};
   Timed const timed(q, "tessera::kernels::attention");
   float* const lse = to.lse.as<float>();
-  if (uses_cudnn(q, call) && cudnn_attention(q.native_stream(), call, to.out.data(), lse))
-    return note_route("attention", "cuDNN");
+  if (uses_cudnn(q, call) && cudnn_forward(q, call, to))
+    return note_route("attention", cudnn_route(config.drop));
   note_route("attention", "portable kernel");
   with_team_size(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
@@ -67,8 +135,14 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
   FlashCall const call{config, from};
   AttentionShape const& shape = config.shape;
   Timed const timed(q, "tessera::kernels::attention_backward");
-  if (uses_cudnn(q, call) && cudnn_attention_backward(q.native_stream(), call, to, saved))
-    return note_route("attention backward", "cuDNN");
+  if (uses_cudnn(q, call)) {
+    if (cudnn_backward(q, call, to, saved))
+      return note_route("attention backward", cudnn_route(config.drop));
+    // the portable kernel would drop other weights than cuDNN's forward pass has
+    TESSERA_VALIDATE(config.drop.p <= 0.0f, ConfigError,
+                     "cuDNN has computed attention with its own dropout masks and has no plan for "
+                     "the backward pass of this layout; use --device_attention portable");
+  }
   note_route("attention backward", "portable kernel");
   parallel_for(q, "tessera::kernels::attention_backward_delta",
                shape.batch * shape.heads * shape.sequence, flash_delta(call, saved, delta));

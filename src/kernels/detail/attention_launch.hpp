@@ -14,6 +14,10 @@ enum class AttentionLibrary { portable, cudnn };
 /// @throws ConfigError when @p wanted is cudnn and cuDNN cannot compute the call
 AttentionLibrary choose_attention(DeviceAttention wanted, std::string const& refusal);
 
+/// Why cuDNN cannot compute a dropout of @p p, of which @p wrong has been found; empty when nothing
+/// has.
+std::string refusal_of_masks(float p, std::string const& wrong);
+
 void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutput const& to,
                          AttentionInput const& from);
 /// @p delta [B, heads, T] fp32, overwritten.

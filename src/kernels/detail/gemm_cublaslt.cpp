@@ -32,8 +32,9 @@ CublasLt const& lt() { return CublasLt::of_process(); }
 
 std::string text_of(GemmProblem const& p) {
   return concat("matrix product [", p.m, ", ", p.n, "] ", name_of(p.out), " of depth ", p.k, " in ",
-                name_of(p.in), p.transpose_a ? ", a^T" : "", p.transpose_b ? ", b^T" : "",
-                p.bias ? ", bias" : "",
+                p.is_fp8() ? concat(name_of(p.format_a), " and ", name_of(p.format_b))
+                           : std::string(name_of(p.in)),
+                p.transpose_a ? ", a^T" : "", p.transpose_b ? ", b^T" : "", p.bias ? ", bias" : "",
                 p.activation == GemmActivation::gelu         ? ", gelu_new"
                 : p.activation == GemmActivation::gelu_slope ? ", gradient of gelu_new"
                                                              : "",
@@ -55,6 +56,9 @@ void check(cublasStatus_t status, std::string_view call, GemmProblem const& p) {
 #define TESSERA_CUBLASLT_CALL(problem, call) check(call, #call, problem)
 
 /// Section 3.3, cudaDataType_t.
+cudaDataType_t type_of(Float8 format) {
+  return format == Float8::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
 cudaDataType_t type_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::fp16:
@@ -66,6 +70,13 @@ cudaDataType_t type_of(Dtype dtype) {
   }
 }
 
+cudaDataType_t type_of_a(GemmProblem const& p) {
+  return p.is_fp8() ? type_of(p.format_a) : type_of(p.in);
+}
+cudaDataType_t type_of_b(GemmProblem const& p) {
+  return p.is_fp8() ? type_of(p.format_b) : type_of(p.in);
+}
+
 template <class Handle>
 using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 using Descriptor = Owner<cublasLtMatmulDesc_t>;
@@ -74,11 +85,11 @@ using Preference = Owner<cublasLtMatmulPreference_t>;
 
 /// Section 3.4, cublasLtMatrixLayoutCreate: column-major. A row-major [rows, columns] matrix is the
 /// column-major [columns, rows] one.
-Layout layout_of(GemmProblem const& p, Dtype dtype, std::int64_t rows, std::int64_t columns,
+Layout layout_of(GemmProblem const& p, cudaDataType_t type, std::int64_t rows, std::int64_t columns,
                  std::int64_t ld) {
   cublasLtMatrixLayout_t out = nullptr;
   TESSERA_CUBLASLT_CALL(
-      p, lt().cublasLtMatrixLayoutCreate(&out, type_of(dtype), static_cast<std::uint64_t>(columns),
+      p, lt().cublasLtMatrixLayoutCreate(&out, type, static_cast<std::uint64_t>(columns),
                                          static_cast<std::uint64_t>(rows), ld));
   return {out, lt().cublasLtMatrixLayoutDestroy};
 }
@@ -103,10 +114,14 @@ void set(GemmProblem const& p, Plan const& plan, cublasLtMatmulDescAttributes_t 
 }
 
 /// The heuristic reads from these pointers how far they are aligned
-/// (cublasLtMatmulDescAttributes_t).
+/// (cublasLtMatmulDescAttributes_t). The scales of fp8 operands stay in device memory: the host
+/// does not wait for them. CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off, because sums are fp32.
 void set_pointers(GemmProblem const& p, Plan const& plan) {
   if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   if (p.gelu_input) set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_input);
+  if (!p.is_fp8()) return;
+  set(p, plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.scale_b);
+  set(p, plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.scale_a);
 }
 
 /// Section 3.3, cublasLtEpilogue_t. The manual writes GELU(x) without a formula; it is the one with
@@ -189,11 +204,11 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
     set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   }
   set_pointers(p, plan);
-  plan.left =
-      p.transpose_b ? layout_of(p, p.in, p.n, p.k, p.ldb()) : layout_of(p, p.in, p.k, p.n, p.ldb());
-  plan.right =
-      p.transpose_a ? layout_of(p, p.in, p.k, p.m, p.lda()) : layout_of(p, p.in, p.m, p.k, p.lda());
-  plan.out = layout_of(p, p.out, p.m, p.n, p.ldc());
+  plan.left = p.transpose_b ? layout_of(p, type_of_b(p), p.n, p.k, p.ldb())
+                            : layout_of(p, type_of_b(p), p.k, p.n, p.ldb());
+  plan.right = p.transpose_a ? layout_of(p, type_of_a(p), p.k, p.m, p.lda())
+                             : layout_of(p, type_of_a(p), p.m, p.k, p.lda());
+  plan.out = layout_of(p, type_of(p.out), p.m, p.n, p.ldc());
   choose_algorithm(handle, p, plan);
   return plan;
 }
@@ -211,7 +226,7 @@ GeluKernel gelu_kernel_of(GemmProblem const& p) {
 }
 
 /// What the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 20>;
+using Key = std::array<std::int64_t, 22>;
 Key key_of(GemmProblem const& p) {
   return {p.m,
           p.n,
@@ -223,6 +238,8 @@ Key key_of(GemmProblem const& p) {
           p.transpose_b,
           p.accumulate,
           static_cast<int>(p.in),
+          type_of_a(p),
+          type_of_b(p),
           static_cast<int>(p.out),
           static_cast<int>(p.activation),
           alignment_of(p.a),
@@ -294,8 +311,9 @@ void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   auto& products = Products::of_process();
   if (fits_one_call(p, gelu_kernel_of(p)) && products.run(p, q.native_stream())) {
     if (p.activation != GemmActivation::none) note_route("gelu", "in the product");
-    return note_route("products",
-                      p.in == Dtype::fp32 && device_settings().tf32 ? "cuBLASLt TF32" : "cuBLASLt");
+    return note_route("products", p.is_fp8()                                      ? "cuBLASLt fp8"
+                                  : p.in == Dtype::fp32 && device_settings().tf32 ? "cuBLASLt TF32"
+                                                                                  : "cuBLASLt");
   }
   if (p.activation != GemmActivation::none) {
     note_route("gelu", "separate kernel");

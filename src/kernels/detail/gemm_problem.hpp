@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tessera/core/dtype.hpp"
+#include "tessera/core/float8.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -18,7 +19,8 @@ struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
   float alpha = 1.0f;
-  Dtype in = Dtype::fp32, out = Dtype::fp32;  ///< of a, b and bias; of c
+  /// Of a, b and bias; of c. Of an fp8 product `in` is bf16, the dtype of its bias.
+  Dtype in = Dtype::fp32, out = Dtype::fp32;
   void* c = nullptr;
   void const* a = nullptr;
   void const* b = nullptr;
@@ -27,6 +29,11 @@ struct GemmProblem {
   void* gelu_input = nullptr;  ///< [m, n] in c's dtype; gelu writes it, gelu_slope reads it
   std::int64_t row_a = 0, row_b = 0,
                row_c = 0;  ///< elements from row to row; 0: as many as a row has
+  /// Of an fp8 product: its formats, and factors in the queue's memory.
+  Float8 format_a = Float8::e4m3, format_b = Float8::e4m3;
+  float const *scale_a = nullptr, *scale_b = nullptr;
+
+  bool is_fp8() const { return scale_a != nullptr; }
 
   std::int64_t lda() const { return row_a ? row_a : transpose_a ? m : k; }
   std::int64_t ldb() const { return row_b ? row_b : transpose_b ? k : n; }

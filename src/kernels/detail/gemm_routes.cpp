@@ -93,9 +93,26 @@ struct Panels {
   float *a, *b, *c;
 };
 
-/// The share of one thread in a product of 16-bit matrices T. Sums run in fp32, one chunk of depth
-/// after the other: their order depends on k only. c is summed in place when it is fp32, else in a
-/// panel that is rounded once.
+/// An operand that is converted to panels.
+struct Operand {
+  void const* data;
+  bool transposed;
+  std::int64_t ld;
+  Dtype dtype;
+  bool fp8;
+  Float8 format;
+};
+/// Calls @p f with the Tag of its elements.
+template <class F>
+void with_elements(Operand const& of, F&& f) {
+  if (!of.fp8) return with_type(of.dtype, "gemm", f);
+  if (of.format == Float8::e4m3) return f(Tag<float8_e4m3>{});
+  f(Tag<float8_e5m2>{});
+}
+
+/// The share of one thread in a product whose bias and 16-bit result have type T. Sums run in fp32,
+/// one chunk of depth after the other: their order depends on k only. c is summed in place when it
+/// is fp32, else in a panel that is rounded once.
 template <class T>
 struct PanelProduct {
   GemmProblem p;
@@ -129,16 +146,19 @@ struct PanelProduct {
  private:
   static constexpr std::int64_t unit = 16;
 
+  Operand operand_a() const { return {p.a, p.transpose_a, p.lda(), p.in, p.is_fp8(), p.format_a}; }
+  Operand operand_b() const { return {p.b, p.transpose_b, p.ldb(), p.in, p.is_fp8(), p.format_b}; }
+
   void strip(Panels const& panels, Range rows, Range columns) const {
     bool const in_place = p.out == Dtype::fp32;
     std::int64_t const ld = in_place ? p.ldc() : columns.size, depths = chunks_of(p.k, panel_depth),
                        heights = chunks_of(rows.size, panel_rows);
     for (std::int64_t l = 0; l < depths; ++l) {
       Range const depth = part_of({0, p.k}, l, depths, unit);
-      to_panel(panels.b, p.b, p.transpose_b, p.ldb(), depth, columns);
+      to_panel(panels.b, operand_b(), depth, columns);
       for (std::int64_t i = 0; i < heights; ++i) {
         Range const height = part_of(rows, i, heights, unit);
-        to_panel(panels.a, p.a, p.transpose_a, p.lda(), height, depth);
+        to_panel(panels.a, operand_a(), height, depth);
         float* const sum = in_place ? static_cast<float*>(p.c) + height.begin * ld + columns.begin
                                     : panels.c + (height.begin - rows.begin) * columns.size;
         bool const add = l > 0 || (in_place && (p.accumulate || p.bias));
@@ -159,12 +179,15 @@ struct PanelProduct {
   }
 
   /// The fp32 copy of rows x columns of op(x); it keeps x's own orientation.
-  static void to_panel(float* panel, void const* x, bool transposed, std::int64_t ld, Range rows,
-                       Range columns) {
-    if (transposed) std::swap(rows, columns);
-    ToPanel<T> const rule{panel, static_cast<T const*>(x) + rows.begin * ld + columns.begin,
-                          columns.size, ld};
-    for (std::int64_t r = 0; r < rows.size; ++r) rule(r);
+  static void to_panel(float* panel, Operand const& x, Range rows, Range columns) {
+    if (x.transposed) std::swap(rows, columns);
+    with_elements(x, [&](auto tag) {
+      using In = typename decltype(tag)::type;
+      ToPanel<In> const rule{panel,
+                             static_cast<In const*>(x.data) + rows.begin * x.ld + columns.begin,
+                             columns.size, x.ld};
+      for (std::int64_t r = 0; r < rows.size; ++r) rule(r);
+    });
   }
 };
 
@@ -203,14 +226,15 @@ GemmRoute choose_route(GemmProblem const& p) {
   if (p.in == Dtype::fp32) return GemmRoute::direct;
 #ifdef TESSERA_HAVE_ONEDNN
   static bool const native_is_faster = onednn_bf16_is_faster_than_fp32();
-  if (native_is_faster && OnednnMatmul::can_do(p)) return GemmRoute::native;
+  if (native_is_faster && !p.is_fp8() && OnednnMatmul::can_do(p)) return GemmRoute::native;
 #endif
   return GemmRoute::panels;
 }
 
 /// The way of a product in the words of used_routes().
-char const* name_of(GemmRoute route, SgemmLibrary library) {
+char const* name_of(GemmProblem const& p, GemmRoute route, SgemmLibrary library) {
   bool const onednn = library == SgemmLibrary::onednn;
+  if (p.is_fp8()) return onednn ? "fp8 through oneDNN fp32" : "fp8 through BLAS fp32";
   switch (route) {
     case GemmRoute::direct:
       return onednn ? "oneDNN fp32" : "BLAS fp32";
@@ -256,7 +280,8 @@ struct GemmEngine::Impl {
   }
 
   template <class T>
-  void panels(GemmProblem const& p, SgemmLibrary with) {
+  void panels(GemmProblem p, SgemmLibrary with) {
+    if (p.is_fp8()) p.alpha *= *p.scale_a * *p.scale_b;
     if (p.out == Dtype::fp32 && p.bias) begin_with_bias<float, T>(p);
     std::int64_t const threads = omp_get_max_threads();
     Grid const grid = grid_of(p.m, p.n, threads);
@@ -288,7 +313,7 @@ void GemmEngine::run(GemmProblem const& p, GemmRoute route, SgemmLibrary library
     omp_set_num_threads(memory::Runtime::threads());
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return impl_->without_terms(p);
-  note_route("products", name_of(route, library));
+  note_route("products", name_of(p, route, library));
   if (route == GemmRoute::direct) return impl_->direct(p, library);
 #ifdef TESSERA_HAVE_ONEDNN
   if (route == GemmRoute::native) return impl_->matmul.run(p);

@@ -11,7 +11,7 @@ namespace tessera::kernels::detail {
 
 enum class GemmRoute {
   direct,  ///< fp32 operands and result: one library call
-  panels,  ///< 16-bit operands: converted block by block to fp32, multiplied, rounded once
+  panels,  ///< 8 or 16-bit operands: converted tile by tile to fp32, multiplied, rounded once
   native,  ///< the library multiplies bf16
 };
 enum class SgemmLibrary { onednn, cblas };

@@ -136,6 +136,7 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
                                                 .config = std::move(config),
                                                 .dtype = dtypes.weights,
                                                 .product_dtype = dtypes.products,
+                                                .fp8 = dtypes.fp8,
                                                 .width = d.embedding.width,
                                                 .positions = d.embedding.positions,
                                                 .positions_field = d.positions_field,

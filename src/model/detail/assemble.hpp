@@ -13,6 +13,7 @@ namespace tessera::model::detail {
 
 struct DecoderDtypes {
   Dtype weights, products;
+  bool fp8 = false;  ///< products of layers in training
 };
 
 /// The layers between embedding and head, with their units.

@@ -24,6 +24,7 @@ struct DecoderParts {
   ConfigTree config;
   Dtype dtype;          ///< of weights, gradients and the residual stream
   Dtype product_dtype;  ///< of matrix products and the activations between them
+  bool fp8;             ///< linear layers of the layers multiply in fp8 in training
   std::int64_t width;
   std::int64_t positions;
   std::string positions_field;  ///< of config.json
@@ -120,6 +121,8 @@ class Decoder final : public CausalLm {
                           TensorView hidden) const;
   TensorView forward_keeping(PassContext const& pass, PassSettings const& settings,
                              Inputs const& inputs, memory::ParamProvider& params);
+  /// A tied head and the tokens share gradients: the tokens' rows come last.
+  void announce_tokens(Batch const& batch, memory::ParamProvider& params) const;
   void train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
                   ConstTensorView hidden, Inputs const& inputs,
                   memory::ParamProvider& params) const;

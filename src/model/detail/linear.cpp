@@ -1,6 +1,7 @@
 #include "detail/linear.hpp"
 
 #include "tessera/kernels/column_sums.hpp"
+#include "tessera/kernels/float8.hpp"
 #include "tessera/kernels/gemm.hpp"
 
 namespace tessera::model::detail {
@@ -20,34 +21,91 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
   TESSERA_EXPECT(!lora_ || gelu_input.empty(), name_);
   ArenaScope const scope(pass.arena);
   ConstTensorView const bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_];
-  kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
-                pass.in_dtype(pass.dtype, in), pass.in_dtype(pass.dtype, weights[weight_]),
-                {.bias = pass.in_dtype(pass.dtype, bias), .gelu_input = gelu_input});
+  kernels::GemmEpilogue const then{.bias = pass.in_dtype(pass.dtype, bias),
+                                   .gelu_input = gelu_input};
+  if (pass.fp8)
+    multiply_fp8(pass, weights, out, in, then);
+  else
+    kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
+                  pass.in_dtype(pass.dtype, in), pass.in_dtype(pass.dtype, weights[weight_]), then);
   if (lora_) lora_->add_output(pass, weights, out, in);
+}
+
+void Linear::multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
+                          ConstTensorView in, kernels::GemmEpilogue const& then) const {
+  constexpr auto multiple = kernels::float8_multiple;
+  TESSERA_VALIDATE(shape_.in % multiple == 0 && shape_.out % multiple == 0, ConfigError,
+                   "--fp8: ", name_, " has ", shape_.in, " inputs and ", shape_.out,
+                   " outputs, but fp8 products need multiples of ", multiple,
+                   "; leave fp8 out, or change the sizes of the model");
+  auto const x = to_float8(pass, Float8::e4m3, in, {.rows = true}).rows;
+  multiply(pass, {out}, x, float8_weight(pass, weights, WeightLayout::out_in), then);
 }
 
 void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
                       ConstTensorView dout, ConstTensorView in) const {
   ArenaScope const conversions(pass.arena);
-  dout = pass.in_dtype(pass.dtype, dout);
-  in = pass.in_dtype(pass.dtype, in);
+  if (pass.fp8) {
+    multiply_backward_fp8(pass, leases, din, dout, in);
+  } else {
+    dout = pass.in_dtype(pass.dtype, dout);
+    in = pass.in_dtype(pass.dtype, in);
+    multiply_backward(pass, leases, din, dout, in);
+  }
+  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
+  if (lora_) lora_->backward(pass, leases, din.out, dout, in);
+}
+
+void Linear::multiply_backward(PassContext const& pass, BackwardLeases const& leases,
+                               InputGradient const& din, ConstTensorView dout,
+                               ConstTensorView in) const {
   bool const in_out = shape_.layout == WeightLayout::in_out;
   if (!leases.gradients[weight_].empty())
     kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = leases.gradients.accumulate()},
                   leases.gradients[weight_], in_out ? in : dout, in_out ? dout : in);
-  if (shape_.bias != Bias::none && !leases.gradients[bias_].empty()) {
+  add_bias_gradient(pass, leases, dout);
+  if (din.out.empty()) return;
+  kernels::gemm(pass.compute,
+                {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add}, din.out,
+                dout, pass.in_dtype(pass.dtype, leases.weights[weight_]),
+                {.gelu_slope_at = din.gelu_input});
+}
+
+void Linear::add_bias_gradient(PassContext const& pass, BackwardLeases const& leases,
+                               ConstTensorView dout) const {
+  if (shape_.bias == Bias::none || leases.gradients[bias_].empty()) return;
+  ArenaScope const scope(pass.arena);
+  TensorView const workspace =
+      pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
+  kernels::bias_gradient(pass.compute, leases.gradient(bias_), dout, workspace);
+}
+
+void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const& leases,
+                                   InputGradient const& din, ConstTensorView dout,
+                                   ConstTensorView in) const {
+  bool const trains = !leases.gradients[weight_].empty(), has_input = !din.out.empty();
+  add_bias_gradient(pass, leases, dout);
+  if (!trains && !has_input) return;
+  auto const dy = to_float8(pass, Float8::e5m2, dout, {.rows = has_input, .transposed = trains});
+  if (trains) {
     ArenaScope const scope(pass.arena);
-    TensorView const workspace =
-        pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
-    kernels::bias_gradient(pass.compute, leases.gradient(bias_), dout, workspace);
+    auto const x = to_float8(pass, Float8::e4m3, in, {.transposed = true}).transposed;
+    bool const in_out = shape_.layout == WeightLayout::in_out;
+    multiply(pass, leases.gradient(weight_), in_out ? x : dy.transposed,
+             in_out ? dy.transposed : x);
   }
-  if (!din.out.empty())
-    kernels::gemm(pass.compute,
-                  {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add},
-                  din.out, dout, pass.in_dtype(pass.dtype, leases.weights[weight_]),
-                  {.gelu_slope_at = din.gelu_input});
-  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
-  if (lora_) lora_->backward(pass, leases, din.out, dout, in);
+  if (has_input)
+    multiply(pass, {din.out, din.mode}, dy.rows,
+             float8_weight(pass, leases.weights, WeightLayout::in_out),
+             {.gelu_slope_at = din.gelu_input});
+}
+
+Float8Matrix Linear::float8_weight(PassContext const& pass, WeightLease const& weights,
+                                   WeightLayout wanted) const {
+  bool const as_stored = shape_.layout == wanted;
+  auto const w = to_float8(pass, Float8::e4m3, weights[weight_],
+                           {.rows = as_stored, .transposed = !as_stored});
+  return as_stored ? w.rows : w.transposed;
 }
 
 }  // namespace tessera::model::detail

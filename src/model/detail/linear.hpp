@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "detail/float8_operand.hpp"
 #include "detail/lora_layer.hpp"
 
 namespace tessera::model::detail {
@@ -36,9 +37,9 @@ class Linear {
     kernels::WriteMode mode = kernels::WriteMode::overwrite;  ///< add: not with gelu_input
   };
 
-  /// The product is of the pass's dtype; its operands are converted to it. out [R, out] fp32 or of
-  /// the pass's dtype, overwritten; in [R, in]. With gelu_input [R, out] that receives in * W + b,
-  /// and out its gelu_new.
+  /// The product is of the pass's dtype, or in fp8; its operands are converted to it. out [R, out]
+  /// fp32 or of the pass's dtype, overwritten; in [R, in]. With gelu_input [R, out] that receives
+  /// in * W + b, and out its gelu_new.
   void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                ConstTensorView in, TensorView gelu_input = {}) const;
   /// Weight and bias gradients as the lease says. din must not alias dout.
@@ -54,6 +55,20 @@ class Linear {
   bool is_adapted() const { return lora_.has_value(); }
 
  private:
+  /// Weights and inputs in e4m3.
+  void multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
+                    ConstTensorView in, kernels::GemmEpilogue const& then) const;
+  void multiply_backward(PassContext const& pass, BackwardLeases const& leases,
+                         InputGradient const& din, ConstTensorView dout, ConstTensorView in) const;
+  /// Gradients in e5m2, weights and inputs in e4m3.
+  void multiply_backward_fp8(PassContext const& pass, BackwardLeases const& leases,
+                             InputGradient const& din, ConstTensorView dout,
+                             ConstTensorView in) const;
+  void add_bias_gradient(PassContext const& pass, BackwardLeases const& leases,
+                         ConstTensorView dout) const;
+  Float8Matrix float8_weight(PassContext const& pass, WeightLease const& weights,
+                             WeightLayout wanted) const;
+
   std::string name_;
   LinearShape shape_;
   std::optional<LoraLayer> lora_;

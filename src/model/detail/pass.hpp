@@ -64,6 +64,7 @@ struct PassContext {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   bool dropout_on = false;
+  bool fp8 = false;  ///< linear layers multiply in fp8
   Recompute recompute = Recompute::none;
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;

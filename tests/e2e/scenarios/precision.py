@@ -1,7 +1,8 @@
 """Autocast and the cast model, master weights, the averaging keys, and what changes the loss."""
 import array
+import shutil
 
-from support import close, refused, safetensors, zero
+from support import TINY, close, refused, safetensors, zero
 
 
 def sixteen_bit_flags_mean_autocast(b):
@@ -83,3 +84,41 @@ def master_weights_start_as_asked(b):
     assert not all_are_bf16("dtype", dtype="bfloat16")
     assert all_are_bf16("rounded", dtype="bfloat16", master_weights="rounded")
     assert not all_are_bf16("autocast", bf16=True)
+
+
+def fp8_products_train_as_bf16(b):
+    """Emulated on the host, in 16-bit weights and under autocast: losses near those of bf16, the same bits at every stage, with recomputation,
+    on a simulated device and after a resume. status.json names the products; what fp8 cannot do is refused."""
+    shape = TINY.replace("n_embd=32", "n_embd=64")
+    words = lambda name, **more: b.common(name, **{**dict(config_overrides=shape, max_steps=60, learning_rate=3e-3, per_device_train_batch_size=4), **more})
+    for name, precision in (("weights", dict(dtype="bfloat16")), ("autocast", dict(bf16=True))):
+        b.train(1, words(f"bf16_{name}", **precision))
+        done = b.train(1, words(f"fp8_{name}", fp8="true", **precision))
+        assert "fp8 products in blocks" in done.stderr + done.stdout and "emulated in fp32" in done.stderr + done.stdout, done.stderr
+        bf16, fp8 = b.losses(f"bf16_{name}"), b.losses(f"fp8_{name}")
+        assert bf16[-1] < 0.9 * bf16[0] and fp8 != bf16, (bf16, fp8)
+        close(fp8[-20:], bf16[-20:], 0.02, name)
+    products = b.status("fp8_weights")["uses"]["products"]
+    in_fp8 = sum(calls for route, calls in products.items() if "fp8" in route)
+    assert in_fp8 > 0 and in_fp8 < sum(products.values()), products
+    # equal micro-batches have equal bits
+    short = dict(fp8="true", dtype="bfloat16", max_steps=6)
+    b.train(2, words("stage0", **short))
+    for stage in (1, 2, 3):
+        b.train(2, words(f"stage{stage}", deepspeed=b.config(f"{stage}.json", zero(stage, bf16={"enabled": "auto"})), master_weights="file", **short))
+        close(b.losses(f"stage{stage}"), b.losses("stage0"), 1e-6, f"stage {stage}")
+    b.train(2, words("device", device_memory="256MiB", **short))
+    close(b.losses("device"), b.losses("stage0"), 1e-3, "a simulated device")
+    for name, same, more in (("light", "stage0", {}), ("block", "stage0", {}), ("block", "device", dict(device_memory="256MiB"))):
+        b.train(2, words(f"{name}_{same}", recompute=name, **short, **more))
+        assert b.losses(f"{name}_{same}") == b.losses(same), (name, same)
+    saves = dict(short, save_strategy="steps", save_steps=3)
+    b.train(2, words("saved", **saves))
+    shutil.rmtree(b.work / "saved/checkpoints/step_00000006")
+    b.train(2, words("saved", **saves))
+    assert b.losses("saved")[-3:] == b.losses("stage0")[-3:]
+    for ranks in (1, 2):
+        b.train(ranks, words(f"world{ranks}", reproducible="world", gradient_accumulation_steps=2 // ranks, **short))
+    assert b.losses("world1") == b.losses("world2")
+    refused(b, 78, words("wrong", fp8="true"), "--fp8 true with products in fp32", "give --bf16 too")
+    refused(b, 78, words("wrong", config_overrides=shape.replace("n_embd=64", "n_embd=72"), **short), "has 72 inputs and 216 outputs", "multiples of 16")

@@ -1,0 +1,26 @@
+#include "tessera/train/device_choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include "error_of.hpp"
+
+namespace tessera::train {
+namespace {
+
+TEST(DeviceChoice, Fp8NeedsTensorCoresForIt) {
+  memory::DeviceInfo device;
+  device.name = "NVIDIA A100";
+  auto const refusal = [&](int major, int minor) {
+    device.major = major, device.minor = minor;
+    return error_of<ConfigError>([&] { require_fp8(device, "rank 3 on node1"); });
+  };
+  for (auto const& [major, minor] : {std::pair{8, 9}, {9, 0}, {10, 0}, {12, 0}})
+    EXPECT_EQ(refusal(major, minor), "");
+  for (auto const& [major, minor] : {std::pair{7, 5}, {8, 6}}) EXPECT_NE(refusal(major, minor), "");
+  EXPECT_EQ(refusal(8, 0),
+            "--fp8 true: NVIDIA A100 of rank 3 on node1 has compute capability 8.0, and fp8 "
+            "products need 8.9 or later (Ada, Hopper, Blackwell); leave fp8 out");
+}
+
+}  // namespace
+}  // namespace tessera::train
