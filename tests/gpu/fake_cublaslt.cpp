@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/core/dtype.hpp"
 #include "tessera/core/float8.hpp"
 #include "tessera/memory/queue.hpp"
 

@@ -403,9 +403,9 @@ TEST_F(Contract, Tf32IsForFp32ProductsThatAskForIt) {
 
 /// Depth along both operands' rows, scales in device memory, mixed formats.
 TEST_F(Contract, Fp8ProductsFollowTheManual) {
-  for (auto const [format_a, format_b] : {std::pair{Float8::e4m3, Float8::e4m3},
-                                          {Float8::e5m2, Float8::e4m3},
-                                          {Float8::e4m3, Float8::e5m2}})
+  for (auto const& [format_a, format_b] : {std::pair{Float8::e4m3, Float8::e4m3},
+                                           {Float8::e5m2, Float8::e4m3},
+                                           {Float8::e4m3, Float8::e5m2}})
     for (Dtype const out : {Dtype::bf16, Dtype::fp32})
       for (bool const accumulate : {false, true}) {
         std::int64_t const m = 20, n = 32, k = 48;
