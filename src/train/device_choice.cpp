@@ -11,6 +11,7 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/multiprocessors.hpp"
 #include "tessera/memory/numa.hpp"
 #include "tessera/memory/simulated_device.hpp"
 #include "tessera/topology/device_binding.hpp"
@@ -21,6 +22,9 @@ namespace tessera::train {
 namespace {
 
 void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
+  TESSERA_VALIDATE(arguments.communication_multiprocessors == 0 || on_device, ConfigError,
+                   "--communication_multiprocessors ", arguments.communication_multiprocessors,
+                   " needs GPUs, and this run computes on the host; leave it out");
   bool const tf32 = arguments.tf32.value_or(false);
   TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
                    "--tf32 true needs a GPU, and this run computes on the host in full fp32; "
@@ -72,6 +76,11 @@ int choose_gpu(config::TrainingArguments const& arguments, topology::MpiSession 
         topology::bind_device({info.local_rank, info.local_size}, found.count, cores);
     if (info.rank == 0 && !binding.warning.empty()) log::warning(binding.warning);
     bind_to(cores.near_device[static_cast<std::size_t>(binding.ordinal)]);
+    auto settings = kernels::device_settings();
+    settings.product_multiprocessors = multiprocessors_of_products(
+        arguments.communication_multiprocessors, memory::multiprocessors_of_device(binding.ordinal),
+        info.world_size);
+    kernels::set_device_settings(settings);
     return binding.ordinal;
   }
   std::string const why =
@@ -115,6 +124,15 @@ void place_host_memory(bool is_root) {
 }
 
 }  // namespace
+
+int multiprocessors_of_products(std::int64_t communication, int all, int ranks) {
+  if (communication == 0 || ranks == 1) return 0;
+  TESSERA_VALIDATE(
+      communication < all, ConfigError, "--communication_multiprocessors is ", communication,
+      ", and the GPU has ", all,
+      " multiprocessors: none would be left for matrix products; use a smaller number");
+  return all - static_cast<int>(communication);
+}
 
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm) {

@@ -401,6 +401,15 @@ TEST_F(Contract, Tf32IsForFp32ProductsThatAskForIt) {
                 0x1p-10 * static_cast<double>(c.shape.k));
 }
 
+TEST_F(Contract, ProductsArePlannedForTheMultiprocessorsThatAreLeft) {
+  Case const c = fresh(Dtype::bf16);
+  for (int const count : {0, 100, 0}) {
+    set_device_settings({.product_multiprocessors = count});
+    EXPECT_NO_FATAL_FAILURE(check({c}));
+    EXPECT_EQ(fake().multiprocessors, count);
+  }
+}
+
 TEST_F(Contract, NothingIsAllocatedOnceAStreamWasUsed) {
   Case const c = fresh();
   auto const workspace = [] {

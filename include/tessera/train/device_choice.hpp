@@ -14,4 +14,10 @@ namespace tessera::train {
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm);
 
+/// Multiprocessors that matrix products are planned for, where NCCL may take @p communication of
+/// a device's @p all; 0: all, with one rank, which communicates with nobody, or without such a
+/// bound.
+/// @throws ConfigError when no multiprocessor would be left
+int multiprocessors_of_products(std::int64_t communication, int all, int ranks);
+
 }  // namespace tessera::train
