@@ -120,16 +120,11 @@ class Parts:
         self.add("resume_on_host", 60, self.train("cpu", "on-device", 12, "--resume_from_checkpoint", "latest"))
         self.add("resume_on_device", 60, self.train("cuda", "on-host", 12, "--resume_from_checkpoint", "latest"))
         self.add("losses_agree_resumed", 20, agree)
-<<<<<<< HEAD
         words = ("--bf16", "--config_name", self.a.report / WITH_DROPOUT)
         self.add("train_dropout_on_device", 60, self.train("cuda", "on-device-dropout", 8, *words))
         self.add("train_dropout_on_host", 60, self.train("cpu", "on-host-dropout", 8, *words))
         self.add("losses_agree_dropout", 20, python("losses_agree.py", "--tolerance", 5e-2, self.a.build / "on-device-dropout", self.a.build / "on-host-dropout"))
-        for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16"))):
-=======
         for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16")), ("fp8", ("--dtype", "bfloat16", "--fp8", "true"))):
-            words += ("--config_name", self.a.report / WITHOUT_DROPOUT)
->>>>>>> repro
             self.add(f"train_{name}_on_device", 60, self.train("cuda", f"on-device-{name}", 8, *words))
             self.add(f"train_{name}_on_host", 60, self.train("cpu", f"on-host-{name}", 8, *words))
             self.add(f"losses_agree_{name}", 20,
