@@ -172,8 +172,9 @@ TEST(MemoryPlan, CountsBothSpacesOfAnOffload) {
             resident.device.bytes.at(memory::Purpose::optimizer_state));
   EXPECT_FALSE(offloaded.device.bytes.contains(memory::Purpose::optimizer_state));
   EXPECT_LT(offloaded.device.total(), resident.device.total());
-  EXPECT_EQ(resident.saving, 12 * resident.device.bytes.at(memory::Purpose::master_weights) / 4)
-      << "copies of states of a device, for the files";
+  auto const copies = 12 * resident.device.bytes.at(memory::Purpose::master_weights) / 4;
+  EXPECT_GT(resident.saving, copies) << "copies of states of a device, for the files";
+  EXPECT_LE(resident.saving, copies + 2 * (std::size_t{16} << 20)) << "and the pieces on their way";
   EXPECT_EQ(offloaded.saving, 0u);
 }
 
