@@ -182,7 +182,9 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
     runtime_options.threads =
         arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
     memory::Runtime const runtime(runtime_options);
-    if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
+    if (memory::Runtime::device() >= 0)
+      comm = comm::make_device(std::move(comm), deadline, comm::DeviceTransport::automatic,
+                               static_cast<int>(arguments.communication_multiprocessors));
     auto* const timed = add_comms_logger(arguments, comm);
     train::StopRequest::BeforeTheEnd const killed([&](int signal_number) {
       status.finish_by_signal(signal_number, train::StopRequest::name(signal_number));

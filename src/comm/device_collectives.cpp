@@ -32,15 +32,16 @@ bool devices_are_shared(Collectives& host) {
 }  // namespace
 
 std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
-                                         DeviceTransport transport) {
+                                         DeviceTransport transport, int multiprocessors) {
   if (transport == DeviceTransport::automatic)
     transport = host->size() == 1 ? DeviceTransport::single_rank
                 : memory::device_is_simulated() || devices_are_shared(*host)
                     ? DeviceTransport::staged
                     : DeviceTransport::nccl;
   if (transport == DeviceTransport::single_rank) return detail::make_single_rank(std::move(host));
-  return transport == DeviceTransport::staged ? detail::make_staged(std::move(host), deadline)
-                                              : detail::make_nccl(std::move(host), deadline);
+  return transport == DeviceTransport::staged
+             ? detail::make_staged(std::move(host), deadline)
+             : detail::make_nccl(std::move(host), deadline, multiprocessors);
 }
 
 }  // namespace tessera::comm

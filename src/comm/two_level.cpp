@@ -45,7 +45,7 @@ class TwoLevelCollectives final : public Collectives {
             {node_->rank() == 0 ? 0 : -1, world_->rank(), windows_.nodes(), "node leaders"})),
         levels_(levels),
         links_(links                         ? *links
-               : levels == Levels::automatic ? measure_links(*world_, *node_, leaders_.get())
+               : levels == Levels::automatic ? links_of_job(*world_, *node_, leaders_.get())
                                              : Links{}),
         operations_(Group{world_->rank(), world_->size()}),
         worker_(memory::make_worker_queue("two-level")) {}

@@ -354,6 +354,10 @@ void add_machine(OptionTable& t) {
       .one_of({"auto", "fused", "separate"});
   t.add(boolean, "cuda_graphs", false,
         "launch each block's kernels as one CUDA graph; faster for small models (Tessera's own)");
+  t.add(integer, "communication_multiprocessors", 0,
+        "of a GPU: at most for NCCL, which matrix products leave free; 0: NCCL's choice "
+        "(Tessera's own)")
+      .at_least(0);
   t.add(boolean, "deterministic", true,
         "bit-for-bit reproducible runs; false: allow faster GPU algorithms that sum in any order "
         "(Tessera's own)");

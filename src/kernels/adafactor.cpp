@@ -28,6 +28,7 @@ AdafactorBatch batch_of(AdafactorStep const& s, double* partial) {
            s.scale_parameter},
           s.control,
           partial,
+          prefetch_distance(Prefetched::updates),
           0,
           {}};
 }

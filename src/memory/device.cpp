@@ -7,11 +7,13 @@
 #include "detail/device_api.hpp"
 #include "detail/device_memory.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/multiprocessors.hpp"
 #include "tessera/memory/work_trace.hpp"
 
 namespace tessera::memory {
 bool built_with_cuda() { return detail::cuda_api() != nullptr; }
 int cuda_runtime_version() { return detail::cuda_api_version(); }
+int multiprocessors_of_device(int ordinal) { return detail::cuda_multiprocessors(ordinal); }
 
 DeviceSearch find_devices() {
   auto* const api = detail::device_api_or_null();

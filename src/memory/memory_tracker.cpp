@@ -1,13 +1,17 @@
 #include "tessera/memory/memory_tracker.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
 
+#include "tessera/memory/recent_peak.hpp"
+
 namespace tessera::memory {
 namespace {
 constexpr int purpose_count = static_cast<int>(Purpose::data) + 1;
+std::atomic<std::size_t> recent_peak{0};  ///< of host memory
 }  // namespace
 
 std::string_view name_of(Purpose purpose) {
@@ -54,6 +58,7 @@ void MemoryTracker::add(Purpose purpose, std::string const& name, std::size_t by
   impl_->peak[p] = std::max(impl_->peak[p], impl_->current[p]);
   impl_->total += bytes;
   impl_->peak_total = std::max(impl_->peak_total, impl_->total);
+  if (this == &of_process()) recent_peak = std::max(recent_peak.load(), impl_->total);
   impl_->by_name[{purpose, name}] += bytes;
 }
 void MemoryTracker::remove(Purpose purpose, std::string const& name, std::size_t bytes) {
@@ -84,6 +89,10 @@ std::vector<TrackedMemory> MemoryTracker::entries() const {
   std::vector<TrackedMemory> out;
   for (auto const& [key, bytes] : impl_->by_name) out.push_back({key.first, key.second, bytes});
   return out;
+}
+
+std::size_t take_recent_peak() {
+  return recent_peak.exchange(MemoryTracker::of_process().current_total());
 }
 
 }  // namespace tessera::memory

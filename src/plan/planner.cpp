@@ -116,6 +116,8 @@ double Planner::checkpoint_bytes() const {
     values += static_cast<double>(state.extent == optim::Extent::elementwise
                                       ? plan.parameter_count()
                                       : plan.of_extent(state.extent).parameter_count());
+  if (given_.error_feedback && request_.cluster.ranks() > request_.cluster.ranks_per_node)
+    values += static_cast<double>(plan.parameter_count());  // the errors
   return values * sizeof(float);
 }
 

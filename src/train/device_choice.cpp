@@ -10,6 +10,7 @@
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/multiprocessors.hpp"
 #include "tessera/memory/numa.hpp"
 #include "tessera/memory/simulated_device.hpp"
 #include "tessera/topology/device_binding.hpp"
@@ -20,6 +21,9 @@ namespace tessera::train {
 namespace {
 
 void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
+  TESSERA_VALIDATE(arguments.communication_multiprocessors == 0 || on_device, ConfigError,
+                   "--communication_multiprocessors ", arguments.communication_multiprocessors,
+                   " needs GPUs, and this run computes on the host; leave it out");
   bool const tf32 = arguments.tf32.value_or(false);
   TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
                    "--tf32 true needs a GPU, and this run computes on the host in full fp32; "
@@ -84,6 +88,11 @@ int choose_gpu(config::TrainingArguments const& arguments, topology::MpiSession 
         topology::bind_device({info.local_rank, info.local_size}, found.count, cores);
     if (info.rank == 0 && !binding.warning.empty()) log::warning(binding.warning);
     bind_to(cores.near_device[static_cast<std::size_t>(binding.ordinal)]);
+    auto settings = kernels::device_settings();
+    settings.product_multiprocessors = multiprocessors_of_products(
+        arguments.communication_multiprocessors, memory::multiprocessors_of_device(binding.ordinal),
+        info.world_size);
+    kernels::set_device_settings(settings);
     return binding.ordinal;
   }
   std::string const why =
@@ -132,6 +141,15 @@ void require_fp8(memory::DeviceInfo const& device, std::string const& where) {
   TESSERA_VALIDATE(device.major * 10 + device.minor >= 89, ConfigError, "--fp8 true: ", device.name,
                    " of ", where, " has compute capability ", device.major, ".", device.minor,
                    ", and fp8 products need 8.9 or later (Ada, Hopper, Blackwell); leave fp8 out");
+}
+
+int multiprocessors_of_products(std::int64_t communication, int all, int ranks) {
+  if (communication == 0 || ranks == 1) return 0;
+  TESSERA_VALIDATE(
+      communication < all, ConfigError, "--communication_multiprocessors is ", communication,
+      ", and the GPU has ", all,
+      " multiprocessors: none would be left for matrix products; use a smaller number");
+  return all - static_cast<int>(communication);
 }
 
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,

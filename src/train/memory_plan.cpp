@@ -6,6 +6,7 @@
 #include "tessera/comm/planning.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/planning.hpp"
+#include "tessera/memory/recent_peak.hpp"
 
 namespace tessera::train {
 namespace {
@@ -74,9 +75,10 @@ class Planned {
     if (activations_ > 0) compute.bytes[Purpose::activations] += memory::arena_bytes(activations_);
     if (host_checkpoints_ > 0) plan.host.bytes[Purpose::activations] += host_checkpoints_;
     if (run_.engine.use == zero::EngineUse::training) {
-      std::size_t const before = counted_.host().total();
+      (void)memory::take_recent_peak();
+      std::size_t const before = MemoryTracker::of_process().current_total();
       (void)engine_->state();
-      plan.saving = counted_.host().total() - before;
+      plan.saving = memory::take_recent_peak() - before;
     }
     return plan;
   }

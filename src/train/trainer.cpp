@@ -318,8 +318,9 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
   report_prefetch(*run.engine);
   if (step == run.state.first_step) {
     auto const& engine = run.engine->config();
-    log::info(concat("uses: ", used_paths_text(engine, job_.comm.size())));
-    job_.status.set("uses", used_paths(engine, job_.comm.size()));
+    auto const late_rows = run.engine->late_rows();
+    log::info(concat("uses: ", used_paths_text(engine, job_.comm.size(), late_rows)));
+    job_.status.set("uses", used_paths(engine, job_.comm.size(), late_rows));
   }
   if (reporting.memory_breakdown && step == run.state.first_step) log::info(memory_text());
   if (reporting.flops_profiler && step == reporting.flops_profiler->step)

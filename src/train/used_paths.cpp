@@ -39,7 +39,8 @@ ResidentPages resident_pages() {
   return out;
 }
 
-ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
+ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
+                      std::optional<std::int64_t> late_rows) {
   ConfigTree out;
   for (auto const& used : kernels::used_routes()) {
     ConfigTree routes = out.find(used.computation) ? *out.find(used.computation) : ConfigTree();
@@ -59,6 +60,10 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
                 .set("overlap", engine.overlap_comm)
                 .set("every_micro_step", zero::reduces_micro_steps(engine))
                 .set("largest_message", engine.reduce_bucket_size));
+  if (late_rows)
+    out.set(
+        "tied embedding",
+        ConfigTree().set("reduced_before_the_blocks", *late_rows > 0).set("late_rows", *late_rows));
   if (ranks > 1 && engine.weight_code_bits > 0)
     out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
   auto const pages = resident_pages();
@@ -67,7 +72,8 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
   return out;
 }
 
-std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
+std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
+                            std::optional<std::int64_t> late_rows) {
   std::string out = kernels::used_routes_text();
   if (ranks > 1 && engine.weight_code_bits > 0)
     out += fmt::format("; weights gathered as int{} codes", engine.weight_code_bits);
@@ -82,6 +88,11 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
                     name_of(engine.communication_dtype), engine.reduce_once ? " once per step" : "",
                     engine.overlap_comm ? "while backward continues" : "without overlap",
                     with_commas(engine.reduce_bucket_size));
+  if (late_rows && *late_rows > 0)
+    out += fmt::format("; tied embedding reduced while the blocks compute, {} rows at the end",
+                       with_commas(*late_rows));
+  else if (late_rows)
+    out += "; tied embedding reduced at the end of backward";
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",
                            counted(memory::Runtime::threads(), "thread"), human_bytes(pages.huge),

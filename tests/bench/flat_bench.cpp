@@ -2,9 +2,9 @@
 ///
 ///   OMP_NUM_THREADS=2 build/host/bin/bench.flat [elements = 50000000] [rounds = 7]
 ///
-/// value = (bytes the kernel must move / its time) / the rate of the best yardstick with the same
-/// traffic: read-modify-write for a result in the place of an operand, triad and copy for one apart
-/// from them, fill; each with normal stores and with stores past the caches. Seconds are medians of
+/// value = (bytes the kernel must move / its time) / the rate of the best plain loop over the same
+/// arrays, with normal stores and with stores past the caches, with and without prefetching;
+/// over_best: the same over the best of triad, copy and read-modify-write. Seconds are medians of
 /// interleaved rounds.
 #include "stream.hpp"
 #include "tessera/kernels/elementwise.hpp"
@@ -14,7 +14,8 @@ namespace {
 
 using namespace tessera;
 using bench::Metric;
-using bench::Traffic;
+using bench::Streams;
+using bench::sweep_of;
 using memory::TensorView;
 
 /// Arrays that the kernels share; the two of 16 bits have their own memory.
@@ -41,23 +42,38 @@ struct Arrays {
   void *h = nullptr, *k = nullptr;
 };
 
-/// With the bytes per element.
+/// With the arrays that they move.
 std::vector<Metric> kernels_of(Arrays const& x, memory::Queue& q) {
   TensorView const a = x.wide(x.a), b = x.wide(x.b), c = x.wide(x.c), h = x.narrow(x.h),
                    k = x.narrow(x.k);
   return {
-      {"fill_fp32", 4, [&q, a] { kernels::fill(q, a, 0.5f); }, Traffic::writes},
-      {"fill_bf16", 2, [&q, h] { kernels::fill(q, h, 0.5f); }, Traffic::writes},
-      {"cast_fp32_to_bf16", 6, [&q, h, b] { kernels::cast(q, h, b); }, Traffic::apart},
-      {"cast_bf16_to_fp32", 6, [&q, a, h] { kernels::cast(q, a, h); }, Traffic::apart},
-      {"cast_fp32", 8, [&q, a, b] { kernels::cast(q, a, b); }, Traffic::apart},
-      {"scale_fp32", 8, [&q, a] { kernels::scale(q, a, 0.999f); }},
-      {"scale_bf16", 4, [&q, h] { kernels::scale(q, h, 0.999f); }},
-      {"add_fp32", 12, [&q, a, b] { kernels::add(q, a, b); }},
-      {"add_bf16_to_fp32", 10, [&q, a, h] { kernels::add(q, a, h); }},
-      {"residual_add_fp32", 12, [&q, a, b, c] { kernels::residual_add(q, a, b, c, {}); },
-       Traffic::apart},
-      {"residual_add_bf16", 6, [&q, h, k] { kernels::residual_add(q, k, h, k, {}); }},
+      {"fill_fp32", {sweep_of<Streams{.written4 = 1}>()}, [&q, a] { kernels::fill(q, a, 0.5f); }},
+      {"fill_bf16", {sweep_of<Streams{.written2 = 1}>()}, [&q, h] { kernels::fill(q, h, 0.5f); }},
+      {"cast_fp32_to_bf16",
+       {sweep_of<Streams{.read4 = 1, .written2 = 1}>()},
+       [&q, h, b] { kernels::cast(q, h, b); }},
+      {"cast_bf16_to_fp32",
+       {sweep_of<Streams{.written4 = 1, .read2 = 1}>()},
+       [&q, a, h] { kernels::cast(q, a, h); }},
+      {"cast_fp32", {sweep_of<bench::copy>()}, [&q, a, b] { kernels::cast(q, a, b); }},
+      {"scale_fp32",
+       {sweep_of<bench::read_modify_write>()},
+       [&q, a] { kernels::scale(q, a, 0.999f); }},
+      {"scale_bf16",
+       {sweep_of<Streams{.updated2 = 1}>()},
+       [&q, h] { kernels::scale(q, h, 0.999f); }},
+      {"add_fp32",
+       {sweep_of<Streams{.updated4 = 1, .read4 = 1}>()},
+       [&q, a, b] { kernels::add(q, a, b); }},
+      {"add_bf16_to_fp32",
+       {sweep_of<Streams{.updated4 = 1, .read2 = 1}>()},
+       [&q, a, h] { kernels::add(q, a, h); }},
+      {"residual_add_fp32",
+       {sweep_of<bench::triad>()},
+       [&q, a, b, c] { kernels::residual_add(q, a, b, c, {}); }},
+      {"residual_add_bf16",
+       {sweep_of<Streams{.updated2 = 1, .read2 = 1}>()},
+       [&q, h, k] { kernels::residual_add(q, k, h, k, {}); }},
   };
 }
 
@@ -71,9 +87,6 @@ int main(int argc, char** argv) {
   Arrays const x(n);
   kernels::fill(*q, x.narrow(x.h), 0.25f);
   kernels::fill(*q, x.narrow(x.k), 0.5f);
-  auto metrics = kernels_of(x, *q);
-  for (auto& metric : metrics) metric.bytes *= static_cast<double>(n);
-  bench::report(bench::yardsticks(n, x.a, x.b, x.c), metrics, argc > 2 ? std::atoi(argv[2]) : 7,
-                {{"elements", n}});
+  bench::report(n, kernels_of(x, *q), argc > 2 ? std::atoi(argv[2]) : 7, {{"elements", n}});
   return 0;
 }

@@ -2,9 +2,10 @@
 ///
 ///   OMP_NUM_THREADS=2 build/host/bin/bench.optimizer [elements = 100000000] [rounds = 7]
 ///
-/// value = (bytes the step must move / its time) / the rate of a read-modify-write, with normal
-/// stores or with stores past the caches (of a read for those that only read). Seconds are medians
-/// of interleaved rounds.
+/// value = (bytes the step must move / its time) / the rate of the best plain loop over the same
+/// arrays, with normal stores and with stores past the caches, with and without prefetching;
+/// over_best: the same over the best of triad, copy and read-modify-write. Seconds are medians of
+/// interleaved rounds.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +17,7 @@
 
 #include "stream.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/kernels/adafactor.hpp"
 #include "tessera/kernels/adagrad.hpp"
 #include "tessera/kernels/adam_variants.hpp"
 #include "tessera/kernels/adamw.hpp"
@@ -35,18 +37,20 @@ using memory::Purpose;
 
 using bench::Metric;
 using bench::over_tiles;
+using bench::Streams;
+using bench::Sweep;
+using bench::sweep_of;
 using bench::tile;
-using bench::Traffic;
 
 /// First touch by the thread that will use the tile, with values no optimizer minds.
 struct Fill {
-  float *a, *b, *c, *p, *m, *v, *g;
+  float *p, *m, *v, *g;
   bfloat16 *g16, *w16, *codes;  ///< codes: two of 8 bits
   float* absmax;
   void operator()(std::int64_t index) const {
     for (std::int64_t i = index * tile; i < (index + 1) * tile; ++i) {
       float const x = static_cast<float>(i % 1009) * 1e-3f - 0.5f;
-      a[i] = b[i] = c[i] = p[i] = g[i] = x;
+      p[i] = g[i] = x;
       m[i] = 0.1f * x;
       v[i] = x * x;
       g16[i] = bfloat16(x);
@@ -62,8 +66,7 @@ struct Arrays {
   Fill all{};
 
   explicit Arrays(std::int64_t numel) : n(numel) {
-    for (float** field : {&all.a, &all.b, &all.c, &all.p, &all.m, &all.v, &all.g})
-      *field = static_cast<float*>(make(4));
+    for (float** field : {&all.p, &all.m, &all.v, &all.g}) *field = static_cast<float*>(make(4));
     all.g16 = static_cast<bfloat16*>(make(2));
     all.w16 = static_cast<bfloat16*>(make(2));
     all.codes = static_cast<bfloat16*>(make(2));
@@ -110,8 +113,15 @@ struct Arrays {
   }
 };
 
-/// One update of each optimizer with fp32 gradients, with its bytes per element; LAMB reads its
-/// operands twice.
+/// The arrays of an update that reads a gradient and updates weights and states.
+template <int updated>
+Sweep update_of() {
+  return sweep_of<Streams{.updated4 = updated, .read4 = 1}>();
+}
+
+/// One update of each optimizer with fp32 gradients. LAMB reads its operands twice. Codes of 8 bits
+/// count as halves of arrays of 16 bits: those of AdamW as one that is updated, that of Lion as one
+/// that is read.
 std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
   auto const momentum = [](auto step) {
     step.momentum = 0.9;
@@ -126,28 +136,69 @@ std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
     kernels::lamb(q, step);
   };
   return {
-      {"sgd_fp32", 12, [&] { kernels::sgd(q, x.on_all(kernels::SgdStep(), {})); }},
-      {"sgd_nesterov_fp32", 20, [&, sgd] { kernels::sgd(q, x.on_all(sgd, {x.all.m})); }},
-      {"lion_fp32", 20, [&] { kernels::lion(q, x.on_all(kernels::LionStep(), {x.all.m})); }},
-      {"adagrad_fp32", 20,
+      {"sgd_fp32", {update_of<1>()}, [&] { kernels::sgd(q, x.on_all(kernels::SgdStep(), {})); }},
+      {"sgd_nesterov_fp32",
+       {update_of<2>()},
+       [&, sgd] { kernels::sgd(q, x.on_all(sgd, {x.all.m})); }},
+      {"lion_fp32",
+       {update_of<2>()},
+       [&] { kernels::lion(q, x.on_all(kernels::LionStep(), {x.all.m})); }},
+      {"adagrad_fp32",
+       {update_of<2>()},
        [&] { kernels::adagrad(q, x.on_all(kernels::AdagradStep(), {x.all.v})); }},
-      {"rmsprop_fp32", 20,
+      {"rmsprop_fp32",
+       {update_of<2>()},
        [&] { kernels::rmsprop(q, x.on_all(kernels::RmsPropStep(), {x.all.v})); }},
-      {"rmsprop_momentum_fp32", 28,
+      {"rmsprop_momentum_fp32",
+       {update_of<3>()},
        [&, momentum] {
          kernels::rmsprop(q, x.on_all(momentum(kernels::RmsPropStep()), {x.all.v, x.all.m}));
        }},
-      {"adamax_fp32", 28,
+      {"adamax_fp32",
+       {update_of<3>()},
        [&] {
          kernels::adamax(q, x.on_all(kernels::AdamaxStep(), {x.all.m, x.all.v}));
        }},
-      {"nadam_fp32", 28,
+      {"nadam_fp32",
+       {update_of<3>()},
        [&] {
          kernels::adam_variant(q, x.on_all(kernels::AdamVariantStep(), {x.all.m, x.all.v}));
        }},
-      {"lamb_fp32", 44, lamb},
-      {"adamw_8bit_fp32", 16.0625, [&] { kernels::adamw_8bit(q, x.hyperparameters(), x.coded()); }},
-      {"lion_8bit_fp32", 14.03125, [&] { kernels::lion_8bit(q, {}, x.coded()); }}};
+      {"lamb_fp32", {sweep_of<Streams{.read4 = 4}>(), update_of<3>()}, lamb},
+      {"adamw_8bit_fp32",
+       {sweep_of<Streams{.updated4 = 1, .read4 = 1, .updated2 = 1}>()},
+       [&] { kernels::adamw_8bit(q, x.hyperparameters(), x.coded()); }},
+      {"lion_8bit_fp32", {sweep_of<Streams{.updated4 = 1, .read4 = 1, .read2 = 1}>()}, [&] {
+         kernels::lion_8bit(q, {}, x.coded());
+       }}};
+}
+
+/// Adafactor's update of one matrix without momentum, with its sums: four sweeps.
+Metric adafactor_of(Arrays& x, memory::Queue& q) {
+  std::int64_t const columns = 1024, rows = x.n / columns;
+  auto const sums = std::make_shared<std::vector<double>>(
+      static_cast<std::size_t>(kernels::adafactor_sum_count(rows, columns)) + 1);
+  auto const means =
+      std::make_shared<std::vector<float>>(static_cast<std::size_t>(rows + columns), 0.01f);
+  kernels::AdafactorStep step;
+  kernels::AdafactorRun run;
+  run.parameter = {rows,          columns,
+                   means->data(), means->data() + rows,
+                   sums->data(),  sums->data() + sums->size() - 1};
+  run.numel = x.n;
+  run.master = x.all.p;
+  run.gradient = x.all.g;
+  run.learning_rate = 1e-6;
+  step.runs = {run};
+  return {"adafactor_fp32",
+          {sweep_of<Streams{.read4 = 2}>(), sweep_of<Streams{.read4 = 1}>(),
+           sweep_of<Streams{.read4 = 1}>(), update_of<1>()},
+          [&q, step, sums, means] {
+            kernels::adafactor_sums(q, step);
+            kernels::adafactor_means(q, {step.runs[0].parameter}, step);
+            kernels::adafactor_update_squares(q, step);
+            kernels::adafactor(q, step);
+          }};
 }
 
 /// The update of a spread of elements equals the formula in double: a step that skips work must not
@@ -183,18 +234,23 @@ int main(int argc, char** argv) {
     void const* g = dtype == Dtype::bf16 ? static_cast<void const*>(x.all.g16) : x.all.g;
     kernels::gradient_statistics(*q, sums, {{g, n}}, dtype);
   };
+  Sweep const reads = sweep_of<Streams{.read4 = 1}>(), bf16_reads = sweep_of<Streams{.read2 = 1}>(),
+              bf16_update = sweep_of<Streams{.updated4 = 3, .read2 = 1, .written2 = 1}>();
   std::vector<Metric> metrics{
-      {"adamw_fp32", 28, [&] { adamw(Dtype::fp32); }},
-      {"adamw_bf16_in_out", 28, [&] { adamw(Dtype::bf16); }},
-      {"gradient_statistics_fp32", 4, [&] { measure_gradient(Dtype::fp32); }, Traffic::reads},
-      {"gradient_statistics_bf16", 2, [&] { measure_gradient(Dtype::bf16); }, Traffic::reads},
-      {"optimizer_step_fp32", 32, [&] { measure_gradient(Dtype::fp32), adamw(Dtype::fp32); }},
-      {"optimizer_step_bf16", 30, [&] { measure_gradient(Dtype::bf16), adamw(Dtype::bf16); }},
+      {"adamw_fp32", {update_of<3>()}, [&] { adamw(Dtype::fp32); }},
+      {"adamw_bf16_in_out", {bf16_update}, [&] { adamw(Dtype::bf16); }},
+      {"gradient_statistics_fp32", {reads}, [&] { measure_gradient(Dtype::fp32); }},
+      {"gradient_statistics_bf16", {bf16_reads}, [&] { measure_gradient(Dtype::bf16); }},
+      {"optimizer_step_fp32",
+       {reads, update_of<3>()},
+       [&] { measure_gradient(Dtype::fp32), adamw(Dtype::fp32); }},
+      {"optimizer_step_bf16",
+       {bf16_reads, bf16_update},
+       [&] { measure_gradient(Dtype::bf16), adamw(Dtype::bf16); }},
   };
   for (auto const& update : updates(x, *q)) metrics.push_back(update);
-  for (auto& metric : metrics) metric.bytes *= static_cast<double>(n);
-  bench::report(bench::yardsticks(n, x.all.a, x.all.b, x.all.c), metrics, rounds,
-                {{"elements", n}});
+  metrics.push_back(adafactor_of(x, *q));
+  bench::report(n, metrics, rounds, {{"elements", n}});
   if (is_correct(x, *q)) return 0;
   std::fprintf(stderr, "the measured step gives wrong weights\n");
   return 1;

@@ -2,6 +2,8 @@
 /// of a run, the others must learn so within seconds, whatever they wait in. Each survivor prints
 /// "rank <r>: lost <suspect> after <ms> ms: <message>".
 ///   peer_loss_program automatic|mpi_only|two_level kill|hang|error
+///   peer_loss_program two_level kill_after:MICROSECONDS|stop_after:MICROSECONDS
+/// The latter two from outside, in whatever phase the last rank then is.
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,6 +29,17 @@ void lose(std::string const& how) {
   throw InternalError("this rank fails by itself");
 }
 
+/// A child ends or stops this process, and ends it later in any case.
+void lose_after(int signal_number, std::chrono::microseconds time) {
+  pid_t const parent = getpid();
+  if (fork() != 0) return;
+  usleep(static_cast<useconds_t>(time.count()));
+  kill(parent, signal_number);
+  sleep(signal_number == SIGSTOP ? 3 : 0);
+  kill(parent, SIGKILL);
+  _exit(0);
+}
+
 /// A training loop's traffic; the last rank is lost in step 3.
 void run_steps(comm::Collectives& comm, std::string const& how) {
   constexpr std::int64_t shard = 100'000;
@@ -36,7 +49,12 @@ void run_steps(comm::Collectives& comm, std::string const& how) {
   for (int step = 0;; ++step) {
     comm.wait(comm.reduce_scatter(flat, {shard, shard, 0}, flat.rows(comm.rank() * shard, shard),
                                   memory::WriteMode::overwrite, {}));
-    if (step == 3 && comm.rank() == comm.size() - 1) lose(how);
+    bool const is_lost = step == 3 && comm.rank() == comm.size() - 1;
+    if (auto const colon = how.find(':'); is_lost && colon != std::string::npos)
+      lose_after(how.starts_with("stop") ? SIGSTOP : SIGKILL,
+                 std::chrono::microseconds(std::stoi(how.substr(colon + 1))));
+    else if (is_lost)
+      lose(how);
     comm.wait(comm.all_gather(flat, {shard, shard, 0}, {}));
     (void)comm::agree(comm, true);
   }

@@ -36,6 +36,7 @@ struct Descriptor {
   void* aux = nullptr;
   std::int64_t aux_ld = 0;
   float const *scale_a = nullptr, *scale_b = nullptr;
+  std::int32_t multiprocessors = 0;
 };
 struct Layout {
   cudaDataType_t type;
@@ -346,6 +347,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object,
       return assign(d.bias, from, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return assign(d.bias_type, from, bytes);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+      return assign(d.multiprocessors, from, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
       return assign(d.aux, from, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
@@ -467,6 +470,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
   state.epilogue = p.how.epilogue;
   state.reduction = chosen.reduction;
   state.compute = static_cast<std::uint32_t>(p.how.compute);
+  state.multiprocessors = p.how.multiprocessors;
   Execution const execution{p,
                             chosen.reduction,
                             *static_cast<float const*>(alpha),

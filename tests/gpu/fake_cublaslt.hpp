@@ -17,6 +17,7 @@ struct FakeCublasLt {
   std::atomic<int> heuristics{0}, products{0};
   // of the latest product
   std::atomic<std::uint32_t> epilogue{0}, reduction{0}, compute{0};
+  std::atomic<std::int32_t> multiprocessors{0};
   /// The first rule that was broken; the call that broke it has returned an error.
   std::string complaint;
 

@@ -440,6 +440,15 @@ TEST_F(Contract, Fp8ProductsFollowTheManual) {
       }
 }
 
+TEST_F(Contract, ProductsArePlannedForTheMultiprocessorsThatAreLeft) {
+  Case const c = fresh(Dtype::bf16);
+  for (int const count : {0, 100, 0}) {
+    set_device_settings({.product_multiprocessors = count});
+    EXPECT_NO_FATAL_FAILURE(check({c}));
+    EXPECT_EQ(fake().multiprocessors, count);
+  }
+}
+
 TEST_F(Contract, NothingIsAllocatedOnceAStreamWasUsed) {
   Case const c = fresh();
   auto const workspace = [] {

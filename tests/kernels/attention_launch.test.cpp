@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "detail/sample_run.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::kernels::detail {
@@ -35,6 +36,16 @@ TEST(RefusalOfMasks, NamesTheDropoutAndWhatIsWrong) {
             "related masks");
   EXPECT_EQ(choose_attention(DeviceAttention::automatic, refusal), AttentionLibrary::portable);
   EXPECT_THROW(choose_attention(DeviceAttention::cudnn, refusal), ConfigError);
+}
+
+TEST(RefusalOfMasks, NamesTheSettingThatHasMorePlans) {
+  auto const names_it = [] {
+    return refusal_of_masks(0.1f, no_plan).find("--deterministic false") != std::string::npos;
+  };
+  EXPECT_TRUE(names_it());
+  set_device_settings({.deterministic = false});
+  EXPECT_FALSE(names_it());
+  set_device_settings({});
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tessera/memory/recent_peak.hpp"
+
 namespace tessera::memory {
 namespace {
 
@@ -42,6 +44,17 @@ TEST(MemoryTracker, KeepsThePeak) {
   EXPECT_GE(tracker.peak(Purpose::activations), peak + 1000);
   EXPECT_GE(tracker.peak_total(), peak + 1000);
   EXPECT_EQ(tracker.current(Purpose::activations), 0u);
+}
+
+TEST(MemoryTracker, TellsThePeakSinceItWasAskedLast) {
+  auto& tracker = MemoryTracker::of_process();
+  (void)take_recent_peak();
+  auto const before = tracker.current_total(), whole = tracker.peak_total();
+  tracker.add(Purpose::workspace, "recent", 500);
+  tracker.remove(Purpose::workspace, "recent", 500);
+  EXPECT_EQ(take_recent_peak(), before + 500);
+  EXPECT_EQ(take_recent_peak(), before);
+  EXPECT_GE(tracker.peak_total(), std::max(whole, before + 500));
 }
 
 TEST(MemoryTracker, CountsHostAndDeviceSeparately) {

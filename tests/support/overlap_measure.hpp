@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "delayed_collectives.hpp"
@@ -30,6 +31,37 @@ struct OverlapTimes {
   double hidden() const { return delay > 0.0 ? 1.0 - (delayed - undelayed) / delay : 0.0; }
 };
 
+/// Announces the tokens of all simulated ranks with those of this one, whose sums the network
+/// gives back as they are.
+class TokensOfAllRanks final : public memory::ParamProvider {
+ public:
+  TokensOfAllRanks(memory::ParamProvider& engine, std::vector<std::int32_t> tokens)
+      : engine_(engine), tokens_(std::move(tokens)) {}
+  void begin_pass(memory::Pass pass, std::vector<memory::UnitIndex> acquisitions) override {
+    engine_.begin_pass(pass, std::move(acquisitions));
+  }
+  memory::WeightLease acquire(memory::UnitIndex unit, memory::Queue& compute) override {
+    return engine_.acquire(unit, compute);
+  }
+  memory::GradientLease gradient(memory::UnitIndex unit, memory::Queue& compute) override {
+    return engine_.gradient(unit, compute);
+  }
+  void announce_rows(memory::UnitIndex unit, std::size_t parameter, memory::RowList) override {
+    engine_.announce_rows(unit, parameter,
+                          {tokens_.data(), static_cast<std::int64_t>(tokens_.size())});
+  }
+  void rows_remain(memory::UnitIndex unit, memory::Queue& compute) override {
+    engine_.rows_remain(unit, compute);
+  }
+  void gradient_complete(memory::UnitIndex unit, memory::Queue& compute) override {
+    engine_.gradient_complete(unit, compute);
+  }
+
+ private:
+  memory::ParamProvider& engine_;
+  std::vector<std::int32_t> tokens_;
+};
+
 class OverlapTraining {
  public:
   OverlapTraining(OverlapCase const& c, memory::Queue& compute, bool overlap)
@@ -48,9 +80,12 @@ class OverlapTraining {
             (static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
     });
     std::uint32_t state = 7;
-    for (std::int64_t i = 0; i < c.rows * c.length; ++i)
-      tokens_.push_back(static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) %
-                        static_cast<std::int32_t>(model_->vocabulary_size()));
+    std::vector<std::int32_t> all;
+    for (std::int64_t i = 0; i < c.ranks * c.rows * c.length; ++i)
+      all.push_back(static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) %
+                    static_cast<std::int32_t>(model_->vocabulary_size()));
+    tokens_.assign(all.begin(), all.begin() + c.rows * c.length);
+    params_ = std::make_unique<TokensOfAllRanks>(*engine_, std::move(all));
   }
 
   /// Runs of steps with and without the delays in turns, after steps that make what later ones
@@ -90,7 +125,7 @@ class OverlapTraining {
         static_cast<float>(1.0 / static_cast<double>(case_.rows * (case_.length - 1)));
     engine_->begin_step();
     engine_->begin_micro_step(0, 1);
-    (void)model_->train({tokens_.data(), case_.rows, case_.length, 0}, settings, *engine_, compute_)
+    (void)model_->train({tokens_.data(), case_.rows, case_.length, 0}, settings, *params_, compute_)
         .value();
     engine_->finish_step(1e-4);
   }
@@ -125,6 +160,7 @@ class OverlapTraining {
   std::unique_ptr<model::CausalLm> model_;
   DelayedCollectives comm_;
   std::unique_ptr<zero::Engine> engine_;
+  std::unique_ptr<TokensOfAllRanks> params_;
   std::vector<std::int32_t> tokens_;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "error_of.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::train {
 namespace {
@@ -20,6 +21,25 @@ TEST(DeviceChoice, Fp8NeedsTensorCoresForIt) {
   EXPECT_EQ(refusal(8, 0),
             "--fp8 true: NVIDIA A100 of rank 3 on node1 has compute capability 8.0, and fp8 "
             "products need 8.9 or later (Ada, Hopper, Blackwell); leave fp8 out");
+}
+
+TEST(MultiprocessorsOfProducts, AreThoseThatCommunicationLeaves) {
+  EXPECT_EQ(multiprocessors_of_products(16, 132, 8), 116);
+  EXPECT_EQ(multiprocessors_of_products(131, 132, 2), 1);
+}
+
+TEST(MultiprocessorsOfProducts, AreAllWithoutABoundAndOnOneRank) {
+  EXPECT_EQ(multiprocessors_of_products(0, 132, 8), 0);
+  EXPECT_EQ(multiprocessors_of_products(16, 132, 1), 0);
+}
+
+TEST(MultiprocessorsOfProducts, NoneLeftIsRefused) {
+  try {
+    multiprocessors_of_products(132, 132, 2);
+    FAIL() << "accepted";
+  } catch (ConfigError const& error) {
+    EXPECT_NE(std::string(error.what()).find("has 132 multiprocessors"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numeric>
 
 #include "mpi_test.hpp"
 #include "small_training.hpp"
@@ -115,6 +116,13 @@ TEST(PlannedSteps, EndWithTheGatherOfTheWeights) {
                    queue_of(before) == "collectives");
 }
 
+/// No two of all ranks are the same, as a plan expects.
+std::vector<std::int32_t> different_tokens(int rank) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(rows * length));
+  std::iota(out.begin(), out.end(), static_cast<std::int32_t>(rank * rows * length));
+  return out;
+}
+
 /// Of the second step: the operations of a run, with their bytes.
 TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   auto const [stage, dtype, accumulation] = GetParam();
@@ -132,7 +140,7 @@ TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
     std::fill_n(out, numel, 0.01f);
   });
-  std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
+  auto const tokens = different_tokens(comm->rank());
   for (int step = 0; step < 2; ++step) {
     comm->clear();
     engine->begin_step();
@@ -164,8 +172,9 @@ TEST(MemoryPlan, CountsBothSpacesOfAnOffload) {
             resident.device.bytes.at(memory::Purpose::optimizer_state));
   EXPECT_FALSE(offloaded.device.bytes.contains(memory::Purpose::optimizer_state));
   EXPECT_LT(offloaded.device.total(), resident.device.total());
-  EXPECT_EQ(resident.saving, 12 * resident.device.bytes.at(memory::Purpose::master_weights) / 4)
-      << "copies of states of a device, for the files";
+  auto const copies = 12 * resident.device.bytes.at(memory::Purpose::master_weights) / 4;
+  EXPECT_GT(resident.saving, copies) << "copies of states of a device, for the files";
+  EXPECT_LE(resident.saving, copies + 2 * (std::size_t{16} << 20)) << "and the pieces on their way";
   EXPECT_EQ(offloaded.saving, 0u);
 }
 

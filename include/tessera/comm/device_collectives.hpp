@@ -19,7 +19,10 @@ enum class DeviceTransport { automatic, nccl, staged, single_rank };
 /// are passed on to @p host. allocate() returns device memory. Collective.
 /// @throws ConfigError when this build has no NCCL; PeerLostError when the ranks do not all call it
 /// within the deadline
+/// @param multiprocessors most that the kernels of NCCL take, of both communicators together, each
+/// at least one; 0: NCCL's choice
 std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
-                                         DeviceTransport transport = DeviceTransport::automatic);
+                                         DeviceTransport transport = DeviceTransport::automatic,
+                                         int multiprocessors = 0);
 
 }  // namespace tessera::comm

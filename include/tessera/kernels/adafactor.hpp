@@ -47,7 +47,7 @@ struct AdafactorRun {
 ///   p <- p - lr * weight_decay * p - u
 /// in fp32, sums in double. Source: Shazeer & Stern, "Adafactor: Adaptive Learning Rates with
 /// Sublinear Memory Cost", ICML 2018, Alg. 4 and 5, in the form of transformers' Adafactor.
-/// Traffic of all kernels 20 B read + 4 B written (+2).
+/// Traffic of all kernels 24 B read + 4 B written (+2).
 struct AdafactorStep {
   std::vector<AdafactorRun> runs;
   Dtype gradient_dtype = Dtype::fp32;

@@ -24,6 +24,7 @@ struct DeviceSettings {
   bool deterministic =
       true;  ///< the same bits in every run: no algorithm that sums in an order of its own choice
   DeviceGelu gelu = DeviceGelu::automatic;
+  int product_multiprocessors = 0;  ///< that a matrix product is planned for; 0: all of the device
 
   bool operator==(DeviceSettings const&) const = default;
 };

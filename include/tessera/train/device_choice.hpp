@@ -19,4 +19,10 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
 /// @throws ConfigError for a device without fp8 products, of @p where: "rank 0 on node1"
 void require_fp8(memory::DeviceInfo const& device, std::string const& where);
 
+/// Multiprocessors that matrix products are planned for, where NCCL may take @p communication of
+/// a device's @p all; 0: all, with one rank, which communicates with nobody, or without such a
+/// bound.
+/// @throws ConfigError when no multiprocessor would be left
+int multiprocessors_of_products(std::int64_t communication, int all, int ranks);
+
 }  // namespace tessera::train

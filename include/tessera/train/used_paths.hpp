@@ -4,6 +4,7 @@
 /// hidden.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
@@ -19,8 +20,11 @@ struct ResidentPages {
 ResidentPages resident_pages();
 
 /// status.json's member "uses".
-ConfigTree used_paths(zero::EngineConfig const& engine, int ranks);
+/// @param late_rows of the first step, see zero::Engine
+ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
+                      std::optional<std::int64_t> late_rows = {});
 /// "attention tiles on the host; products oneDNN fp32; gradients reduced in fp32 over 2 ranks, ..."
-std::string used_paths_text(zero::EngineConfig const& engine, int ranks);
+std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
+                            std::optional<std::int64_t> late_rows = {});
 
 }  // namespace tessera::train

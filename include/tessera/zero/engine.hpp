@@ -220,6 +220,9 @@ class Engine : public memory::ParamProvider {
   /// With weights in host memory of a device or on a drive, once a pass has been measured. Of
   /// parameters that train and parameters that do not, those whose transfers take longer.
   virtual std::optional<PrefetchReport> prefetch() const { return {}; }
+  /// Rows of a tied embedding whose gradients the last step reduced at the end, and the others
+  /// before; 0: all at the end. None without such an embedding or other ranks.
+  virtual std::optional<std::int64_t> late_rows() const { return {}; }
 };
 
 /// Memory space of a state, and the queue that updates and copies it. The queue outlives the

@@ -80,6 +80,8 @@ Costly const costly[] = {
      "MPI does not use shared memory between the ranks of a node; unset it"},
     {"TESSERA_SIMULATED_NODES", [](std::string const&, NetworkDevices const&) { return true; },
      "this machine counts as several nodes, for tests; unset it"},
+    {"TESSERA_SIMULATED_NETWORK", [](std::string const&, NetworkDevices const&) { return true; },
+     "messages between nodes are delayed, for tests; unset it"},
 };
 
 /// Variables whose value names interfaces or adapters.
@@ -118,7 +120,7 @@ Words missing_devices(DeviceVariable const& variable, std::string const& value,
 
 bool steers_messages(std::string const& name) {
   Words const prefixes{"OMPI_MCA_", "PRTE_MCA_", "UCX_", "FI_", "MPICH_", "I_MPI_", "NCCL_"};
-  return name == "TESSERA_SIMULATED_NODES" ||
+  return name.starts_with("TESSERA_SIMULATED_") || name == "TESSERA_LINKS" ||
          std::ranges::any_of(prefixes, [&](auto const& p) { return name.starts_with(p); });
 }
 

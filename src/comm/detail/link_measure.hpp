@@ -1,5 +1,7 @@
 #pragma once
-/// Measures the links of a job: within nodes and between them.
+/// The figures of the links of a job, given or measured: within nodes and between them.
+
+#include <string>
 
 #include "tessera/comm/two_level.hpp"
 
@@ -9,5 +11,12 @@ namespace tessera::comm::detail {
 /// milliseconds. Collective.
 /// @param leaders one rank per node; null on the others
 Links measure_links(Collectives& world, Collectives& node, Collectives* leaders);
+
+/// Of the text "INSIDE_US,INSIDE_GB_PER_S,BETWEEN_US,BETWEEN_GB_PER_S". @throws ConfigError
+Links links_from_text(std::string const& text);
+
+/// Those of the variable TESSERA_LINKS of rank 0, else as measured. Collective.
+/// @throws ConfigError on all ranks
+Links links_of_job(Collectives& world, Collectives& node, Collectives* leaders);
 
 }  // namespace tessera::comm::detail

@@ -53,9 +53,9 @@ struct CommStream {
   std::array<Memory, 2> scratch;
 };
 
-CommStream make_stream(std::string const& name, int rank, Deadline deadline) {
+CommStream make_stream(std::string const& name, int rank, Deadline deadline, int max_ctas) {
   return {memory::make_stream_queue(name, memory::StreamPriority::high),
-          std::make_unique<NcclComm>(name, rank, deadline),
+          std::make_unique<NcclComm>(name, rank, deadline, max_ctas),
           {},
           {}};
 }
@@ -81,17 +81,19 @@ void on_all_ranks(Collectives& host, std::vector<CommStream>& streams, std::stri
 }
 
 /// One communicator for operations that move data and one for reductions, or one for both where
-/// NCCL does not start the kernels of two communicators in the order of the calls.
-std::vector<CommStream> start_streams(Collectives& host, Deadline deadline) {
+/// NCCL does not start the kernels of two communicators in the order of the calls. Two share
+/// @p multiprocessors, because an operation of each may be in flight.
+std::vector<CommStream> start_streams(Collectives& host, Deadline deadline, int multiprocessors) {
   int const version = common_nccl_version(host);
   bool const two = nccl_keeps_launch_order(host, version);
   auto const id = common_nccl_id(host);
+  int const max_ctas = two && multiprocessors > 1 ? multiprocessors / 2 : multiprocessors;
   std::vector<CommStream> streams;
   on_all_ranks(host, streams, "NCCL could not be started", [&] {
-    streams.push_back(make_stream("tessera", host.rank(), deadline));
+    streams.push_back(make_stream("tessera", host.rank(), deadline, max_ctas));
     streams.front().comm->start(host.size(), id);
     if (!two) return;
-    streams.push_back(make_stream("tessera reductions", host.rank(), deadline));
+    streams.push_back(make_stream("tessera reductions", host.rank(), deadline, max_ctas));
     streams.back().comm->split_from(*streams.front().comm, 0, host.rank());
   });
   log::debug(concat(
@@ -113,7 +115,7 @@ std::vector<CommStream> split_streams(Collectives& host, std::vector<CommStream>
   on_all_ranks(host, streams, "NCCL could not split off " + group.name, [&] {
     for (auto const& parent : parents) {
       char const* const suffix = streams.empty() ? "" : " reductions";
-      streams.push_back(make_stream(group.name + suffix, rank, deadline));
+      streams.push_back(make_stream(group.name + suffix, rank, deadline, parent.comm->max_ctas()));
       streams.back().comm->split_from(*parent.comm, group.color, group.key);
     }
   });
@@ -473,9 +475,10 @@ class NcclCollectives final : public Collectives {
 
 }  // namespace
 
-std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline) {
+std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline,
+                                       int multiprocessors) {
   deadline = std::min(deadline, Deadline(std::chrono::hours(24 * 365)));
-  auto streams = start_streams(*host, deadline);
+  auto streams = start_streams(*host, deadline, multiprocessors);
   return std::make_unique<NcclCollectives>(std::move(host), std::move(streams), deadline,
                                            std::string());
 }
@@ -484,7 +487,7 @@ std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadli
 #else
 
 std::unique_ptr<tessera::comm::Collectives> tessera::comm::detail::make_nccl(
-    std::unique_ptr<Collectives>, Deadline) {
+    std::unique_ptr<Collectives>, Deadline, int) {
   throw ConfigError(
       "collectives on devices need NCCL, and this build has none; configure with "
       "TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");

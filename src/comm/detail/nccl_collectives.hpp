@@ -9,6 +9,8 @@ namespace tessera::comm::detail {
 
 /// @throws ConfigError when this build has no NCCL; PeerLostError when ranks do not meet within the
 /// deadline
-std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline);
+/// @param multiprocessors as for make_device()
+std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline,
+                                       int multiprocessors);
 
 }  // namespace tessera::comm::detail

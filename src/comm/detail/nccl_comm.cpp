@@ -21,9 +21,11 @@ constexpr std::chrono::microseconds polling{200};
 
 /// "Creating a communicator with options": with blocking = 0 no call blocks;
 /// ncclCommGetAsyncError reports its completion.
-ncclConfig_t non_blocking([[maybe_unused]] char const* name) {
+/// ncclConfig_t: maxCTAs is the most thread blocks, so multiprocessors, that an operation takes.
+ncclConfig_t non_blocking([[maybe_unused]] char const* name, int max_ctas) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (max_ctas > 0) config.maxCTAs = max_ctas;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = name;
 #endif
@@ -33,7 +35,7 @@ ncclConfig_t non_blocking([[maybe_unused]] char const* name) {
 }  // namespace
 
 void NcclComm::start(int ranks, ncclUniqueId const& id) {
-  auto config = non_blocking(name_.c_str());
+  auto config = non_blocking(name_.c_str(), max_ctas_);
   ncclResult_t status = ncclSuccess;
   {
     std::lock_guard const lock(mutex_);
@@ -47,7 +49,7 @@ void NcclComm::start(int ranks, ncclUniqueId const& id) {
 /// kernels, and these two must overlap.
 void NcclComm::split_from(NcclComm& parent, int color, int key) {
   std::string const what = concat("ncclCommSplit for ", name_);
-  auto config = non_blocking(name_.c_str());
+  auto config = non_blocking(name_.c_str(), max_ctas_);
   parent.call(what, [&](ncclComm_t comm) {
     return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &config);
   });

@@ -16,8 +16,9 @@ namespace tessera::comm::detail {
 class NcclComm {
  public:
   /// @param name ncclConfig_t::commName, printed by NCCL_DEBUG
-  NcclComm(std::string name, int rank, Deadline deadline)
-      : name_(std::move(name)), rank_(rank), deadline_(deadline) {}
+  /// @param max_ctas ncclConfig_t::maxCTAs, thread blocks of an operation; 0: NCCL's choice
+  NcclComm(std::string name, int rank, Deadline deadline, int max_ctas = 0)
+      : name_(std::move(name)), rank_(rank), deadline_(deadline), max_ctas_(max_ctas) {}
   /// Aborts operations in flight.
   ~NcclComm() { abort(); }
   NcclComm(NcclComm const&) = delete;
@@ -25,6 +26,7 @@ class NcclComm {
 
   /// @throws PeerLostError when not all ranks call it within the deadline
   void start(int ranks, ncclUniqueId const& id);
+  int max_ctas() const { return max_ctas_; }
   /// ncclCommSplit: a communicator of the ranks of equal @p color, in the order of their keys, that
   /// shares no resources with @p parent. With a negative color this one stays closed. Every rank of
   /// @p parent calls it.
@@ -60,6 +62,7 @@ class NcclComm {
   std::string name_;  ///< NCCL keeps its address
   int rank_;
   Deadline deadline_;
+  int max_ctas_;
 };
 
 /// @throws InternalError for a dtype NCCL does not have

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "detail/traffic_count.hpp"
@@ -30,6 +31,7 @@ std::byte const* bytes_of(memory::ConstTensorView v) {
 QueuedCollectives::QueuedCollectives(std::unique_ptr<Transport> transport, Deadline deadline,
                                      std::string const& group)
     : transport_(std::move(transport)),
+      network_(SimulatedNetwork::of_environment()),
       deadline_(std::min(deadline, longest)),
       operations_(Group{transport_->rank(), transport_->size(), group}),
       queue_(memory::make_worker_queue("comm")) {}
@@ -49,6 +51,11 @@ void QueuedCollectives::wait_for_input(memory::Event const& after, Operation con
 Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after,
                                    std::function<void(Transport&)> body, Parts const* send) {
   count_traffic(o, send, rank(), size(), [this](int peer) { return transport_->is_on_node(peer); });
+  if (network_)
+    body = [body = std::move(body), delay = network_delay(o, send)](Transport& transport) {
+      body(transport);
+      std::this_thread::sleep_for(delay);
+    };
   if (SynchronousCalls::active() && may_run_in_caller()) return run_in_caller(o, after, body);
   auto const input = after;
   queue_->submit([this, o, after = std::move(after), body = std::move(body)] {
@@ -67,6 +74,26 @@ Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after,
   std::string what = describe(o);
   FlightRecorder::of_process().add(what, input, last_);
   return {last_, std::move(what)};
+}
+
+/// What this rank sends or receives, where that is more. All ranks of a node do so together.
+std::chrono::nanoseconds QueuedCollectives::network_delay(Operation const& o,
+                                                          Parts const* send) const {
+  int messages = 0;
+  std::size_t bytes = 0, of_node = 1;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    if (transport_->is_on_node(peer)) {
+      ++of_node;
+      continue;
+    }
+    auto const sent = bytes_to_peer(o, rank(), size(), peer, send);
+    auto const received = send ? 0 : bytes_to_peer(o, peer, size(), rank(), nullptr);
+    if (sent + received == 0) continue;
+    ++messages;
+    bytes += std::max(sent, received);
+  }
+  return network_->delay(messages, bytes * of_node);
 }
 
 bool QueuedCollectives::may_run_in_caller() const {

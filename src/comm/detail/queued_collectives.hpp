@@ -3,11 +3,14 @@
 /// operations in call order.
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "detail/checked_operations.hpp"
+#include "detail/simulated_network.hpp"
 #include "detail/transport.hpp"
 
 namespace tessera::comm::detail {
@@ -57,7 +60,11 @@ class QueuedCollectives final : public Collectives {
   bool may_run_in_caller() const;
   void wait_for_input(memory::Event const& after, Operation const& operation) const;
 
+  /// Of an operation between simulated nodes.
+  std::chrono::nanoseconds network_delay(Operation const& operation, Parts const* send) const;
+
   std::unique_ptr<Transport> transport_;
+  std::optional<SimulatedNetwork> network_;
   Deadline deadline_;
   CheckedOperations operations_;
   std::atomic<std::uint64_t> progress_{0};  ///< counts the steps of the worker thread

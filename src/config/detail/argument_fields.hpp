@@ -119,6 +119,7 @@ void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("device_attention", a.device_attention);
   visit("device_gelu", a.device_gelu);
   visit("cuda_graphs", a.cuda_graphs);
+  visit("communication_multiprocessors", a.communication_multiprocessors);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("collectives", a.collectives);

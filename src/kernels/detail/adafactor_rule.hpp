@@ -5,9 +5,11 @@
 
 #include <cmath>
 
+#include "detail/interleaved_sums.hpp"
 #include "detail/launch.hpp"
 #include "detail/optimizer_rule.hpp"
 #include "detail/pack.hpp"
+#include "detail/prefetch.hpp"
 #include "tessera/kernels/adafactor.hpp"
 
 namespace tessera::kernels::detail {
@@ -56,6 +58,7 @@ struct AdafactorBatch {
   AdafactorCoefficients coefficients;
   GradientControl const* control;
   double* partial;
+  std::int64_t ahead;  ///< prefetch_distance()
   int runs;
   AdafactorPlace run[max_runs];
 
@@ -85,12 +88,15 @@ struct AdafactorPiece {
   }
 };
 
-/// Σ over the lanes of a chunk, always in the same order.
-template <int lanes>
-KOKKOS_FUNCTION double total_of(double* sums) {
-  for (int half = lanes / 2; half > 0; half /= 2)
-    for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
-  return sums[0];
+/// Sums of a team's thread: chunks are multiples of them.
+template <class Team>
+inline constexpr int adafactor_lanes = Team::chunk < 16 ? Team::chunk : 16;
+
+/// body(first, count) for the elements of a chunk, as many as are asked for ahead at a time.
+template <class Body>
+KOKKOS_FUNCTION void for_prefetched(int count, Body const& body) {
+  for (int from = 0; from < count; from += prefetched)
+    body(from, count - from < prefetched ? count - from : prefetched);
 }
 
 }  // namespace tessera::kernels::detail

@@ -19,22 +19,26 @@ struct AdafactorRowSums {
     float const factor = batch.gradient_factor(), epsilon = batch.coefficients.epsilon_gradient;
     double* const rows = r.parameter.sums + 2;
     bool const is_column = r.parameter.columns == 1;
-    constexpr int lanes = Team::chunk < 16 ? Team::chunk : 16;
-    double squares[lanes] = {}, weights[lanes] = {};
+    InterleavedSums<adafactor_lanes<Team>> squares, weights;
     for_chunks(team, piece.count, [&](std::int64_t first, int n) {
-      for (int i = 0; i < n; i += lanes)
-        for (int j = 0; j < lanes && i + j < n; ++j) {
-          std::int64_t const at = first + i + j;
-          float const gi = load(g[at]) * factor, square = gi * gi + epsilon;
-          if (is_column)
-            rows[piece.begin + at] = square;
-          else
-            squares[j] += square;
-          weights[j] += static_cast<double>(p[at]) * p[at];
+      for_prefetched(n, [&](int from, int part) {
+        std::int64_t const at = first + from;
+        if (batch.ahead > 0) {
+          prefetch<prefetched>(g + at + batch.ahead);
+          prefetch<prefetched>(p + at + batch.ahead);
         }
+        auto const square_of = [&](int i) -> float {
+          float const gi = load(g[at + i]) * factor;
+          return gi * gi + epsilon;
+        };
+        if (is_column)
+          for (int i = 0; i < part; ++i) rows[piece.begin + at + i] = square_of(i);
+        else
+          squares.add(part, [&](int i) { return static_cast<double>(square_of(i)); });
+        weights.add(part, [&](int i) { return square(p[at + i]); });
+      });
     });
-    double const row = team.sum(total_of<lanes>(squares)),
-                 weight = team.sum(total_of<lanes>(weights));
+    double const row = team.sum(squares.total()), weight = team.sum(weights.total());
     if (team.rank() != 0) return;
     if (!is_column) rows[piece.begin / r.parameter.columns] = row;
     batch.partial[item] = weight;

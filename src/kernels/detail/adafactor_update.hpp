@@ -21,10 +21,19 @@ struct AdafactorDirection {
         factor(batch.gradient_factor()),
         is_column(r.parameter.columns == 1) {}
 
-  KOKKOS_FUNCTION float operator()(std::int64_t at) const {
-    float const gi = load(g[at]) * factor;
-    if (is_column) return static_cast<float>(rows[at]) * gi;
-    return static_cast<float>(rows[0]) * static_cast<float>(columns[at]) * gi;
+  /// u[0, count) of the elements from @p at on.
+  KOKKOS_FUNCTION void compute(float* __restrict u, std::int64_t at, int count) const {
+    G const* const __restrict gradient = g + at;
+    float const f = factor;
+    if (is_column) {
+      double const* const __restrict row = rows + at;
+      for (int i = 0; i < count; ++i) u[i] = static_cast<float>(row[i]) * (load(gradient[i]) * f);
+    } else {
+      double const* const __restrict column = columns + at;
+      float const row = static_cast<float>(rows[0]);
+      for (int i = 0; i < count; ++i)
+        u[i] = row * static_cast<float>(column[i]) * (load(gradient[i]) * f);
+    }
   }
 };
 
@@ -38,16 +47,16 @@ struct AdafactorUpdateSquares {
     AdafactorPlace const& r = batch.run_of(item);
     AdafactorPiece const piece(r, item - r.first_item);
     AdafactorDirection<G> const direction(batch, r, piece);
-    constexpr int lanes = Team::chunk < 16 ? Team::chunk : 16;
-    double squares[lanes] = {};
+    InterleavedSums<adafactor_lanes<Team>> squares;
     for_chunks(team, piece.count, [&](std::int64_t first, int n) {
-      for (int i = 0; i < n; i += lanes)
-        for (int j = 0; j < lanes && i + j < n; ++j) {
-          float const u = direction(first + i + j);
-          squares[j] += static_cast<double>(u) * u;
-        }
+      for_prefetched(n, [&](int from, int part) {
+        if (batch.ahead > 0) prefetch<prefetched>(direction.g + first + from + batch.ahead);
+        float u[prefetched < Team::chunk ? prefetched : Team::chunk];
+        direction.compute(u, first + from, part);
+        squares.add(part, [&u](int i) { return square(u[i]); });
+      });
     });
-    double const sum = team.sum(total_of<lanes>(squares));
+    double const sum = team.sum(squares.total());
     if (team.rank() == 0) batch.partial[item] = sum;
   }
 };
@@ -72,19 +81,42 @@ struct AdafactorUpdate {
       scale = std::sqrt(r.parameter.sums[0] / numel);
       if (scale < c.epsilon_scale) scale = c.epsilon_scale;
     }
-    float const rate = static_cast<float>(r.learning_rate * scale);
-    float const keep = static_cast<float>(1.0 - r.learning_rate * scale * r.weight_decay);
+    Values const values{clip, static_cast<float>(r.learning_rate * scale),
+                        static_cast<float>(1.0 - r.learning_rate * scale * r.weight_decay), c.beta1,
+                        c.one_minus_beta1};
     std::int64_t const in_run = piece.begin - r.offset;
     float *const p = r.master + in_run, *const m = r.exp_avg ? r.exp_avg + in_run : nullptr;
     W* const w = r.weights_out ? static_cast<W*>(r.weights_out) + in_run : nullptr;
     for_chunks(team, piece.count, [&](std::int64_t first, int n) {
-      for (std::int64_t at = first; at < first + n; ++at) {
-        float u = direction(at) / clip * rate;
-        if (m) u = m[at] = multiply_add(c.one_minus_beta1, u, m[at] * c.beta1);
-        p[at] = multiply_add(p[at], keep, -u);
-        if (w) store(w[at], p[at]);
-      }
+      for_prefetched(n, [&](int from, int part) {
+        std::int64_t const at = first + from;
+        if (batch.ahead > 0) {
+          prefetch<prefetched>(direction.g + at + batch.ahead);
+          prefetch<prefetched>(p + at + batch.ahead);
+          if (m) prefetch<prefetched>(m + at + batch.ahead);
+          if (w) prefetch<prefetched>(w + at + batch.ahead);
+        }
+        float u[prefetched < Team::chunk ? prefetched : Team::chunk];
+        direction.compute(u, at, part);
+        apply(values, part, u, p + at, m ? m + at : nullptr, w ? w + at : nullptr);
+      });
     });
+  }
+
+ private:
+  struct Values {
+    float clip, rate, keep, beta1, one_minus_beta1;
+  };
+  /// One loop per array that may be missing: they vectorize.
+  static KOKKOS_FUNCTION void apply(Values const v, int count, float* __restrict u,
+                                    float* __restrict p, float* __restrict m, W* __restrict w) {
+    for (int i = 0; i < count; ++i) u[i] = u[i] / v.clip * v.rate;
+    if (m)
+      for (int i = 0; i < count; ++i)
+        u[i] = m[i] = multiply_add(v.one_minus_beta1, u[i], m[i] * v.beta1);
+    for (int i = 0; i < count; ++i) p[i] = multiply_add(p[i], v.keep, -u[i]);
+    if (w)
+      for (int i = 0; i < count; ++i) store(w[i], p[i]);
   }
 };
 

@@ -62,7 +62,7 @@ bool cudnn_backward(Queue& q, FlashCall const& call, AttentionGradients const& t
 /// running it, once per class.
 std::string why_not_own_masks(Queue& q, FlashCall const& call) {
   static MaskFindings& findings = *new MaskFindings;
-  std::string const wrong =
+  std::string wrong =
       findings.refusal(call.config, device_settings().deterministic, [&]() -> std::string {
         AttentionCalls const calls{
             [&](auto const& config, auto const& to, auto const& in) {
@@ -74,8 +74,8 @@ std::string why_not_own_masks(Queue& q, FlashCall const& call) {
         return check_masks(
             call.config, [&](AttentionSample& sample) { return compute_sample(q, calls, sample); });
       });
-  return refusal_of_masks(call.config.drop.p,
-                          wrong.empty() && !cudnn_has_plans(call) ? "it has no plan" : wrong);
+  if (wrong.empty() && !cudnn_has_plans(call)) wrong = no_plan;
+  return refusal_of_masks(call.config.drop.p, wrong);
 }
 
 bool uses_cudnn(Queue& q, FlashCall const& call) {
@@ -106,8 +106,10 @@ AttentionLibrary choose_attention(DeviceAttention wanted, std::string const& ref
 
 std::string refusal_of_masks(float p, std::string const& wrong) {
   if (wrong.empty()) return "";
+  bool const other_plans = wrong == no_plan && device_settings().deterministic;
   return concat("a dropout of ", p,
-                " on attention weights (attn_pdrop) as training needs it: ", wrong);
+                " on attention weights (attn_pdrop) as training needs it: ", wrong,
+                other_plans ? " that repeats its bits; --deterministic false may find one" : "");
 }
 
 void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutput const& to,

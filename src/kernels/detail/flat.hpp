@@ -10,117 +10,13 @@
 
 #include <algorithm>
 
-#include "detail/convert.hpp"
-#include "detail/dropout.hpp"
+#include "detail/flat_rule.hpp"
 #include "detail/launch.hpp"
-#include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
 #include "detail/stream_lines.hpp"
 #include "tessera/core/streaming.hpp"
 
 namespace tessera::kernels::detail {
-
-/// Op: float op(float...). With Op::draws the first argument is the element's factor of
-/// `op.factors`.
-template <class Op, class Out, class A = void, class B = void>
-struct Flat {
-  static constexpr int inputs = (std::is_void_v<A> ? 0 : 1) + (std::is_void_v<B> ? 0 : 1);
-  static constexpr std::size_t widest =
-      std::max({element_bytes<Out>, element_bytes<A>, element_bytes<B>});
-  static constexpr int pack = 16 / static_cast<int>(widest);
-  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per lane
-  static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
-
-  Op op;
-  Out* out;
-  A const* a = nullptr;
-  B const* b = nullptr;
-  std::int64_t ahead = 0;  ///< prefetch_distance(), for the host
-
-  /// The host's traversal.
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-    if constexpr (inputs > 0 && !Op::draws) {
-      for (; ahead > 0 && begin + prefetched <= end; begin += prefetched) {
-        if constexpr (inputs >= 1) prefetch<prefetched>(a + begin + ahead);
-        if constexpr (inputs == 2) prefetch<prefetched>(b + begin + ahead);
-        compute(out + begin, begin, begin + prefetched);
-      }
-    }
-    compute(out + begin, begin, end);
-  }
-  /// The results of elements [begin, end), written from @p to on.
-  KOKKOS_FUNCTION void compute(Out* to, std::int64_t begin, std::int64_t end) const {
-    if constexpr (Op::draws) {
-      float factor[dropout_chunk];
-      for (std::int64_t at = begin; at < end; at += dropout_chunk) {
-        int const count = static_cast<int>(end - at < dropout_chunk ? end - at : dropout_chunk);
-        op.factors.fill(static_cast<std::uint64_t>(at), count, factor);
-#pragma omp simd
-        for (int i = 0; i < count; ++i) store(to[at - begin + i], at_element(at + i, factor[i]));
-      }
-    } else {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) store(to[i - begin], at_element(i));
-    }
-  }
-
-  /// A lane's packs of a full tile. They begin at elements first + k * warp_size * pack, at pack
-  /// boundaries of every operand.
-  KOKKOS_FUNCTION void full_packs(std::int64_t first) const {
-    constexpr std::int64_t stride = std::int64_t{warp_size} * pack;
-    Pack<A, pack> x[packs];
-    Pack<B, pack> y[packs];
-    TESSERA_UNROLL
-    for (int k = 0; k < packs; ++k) {
-      if constexpr (inputs >= 1) x[k].read(a + first + k * stride);
-      if constexpr (inputs == 2) y[k].read(b + first + k * stride);
-    }
-    TESSERA_UNROLL
-    for (int k = 0; k < packs; ++k) write_pack(first + k * stride, x[k], y[k]);
-  }
-  KOKKOS_FUNCTION void one_element(std::int64_t i) const {
-    if constexpr (Op::draws) {
-      store(out[i], at_element(i, op.factors.one(static_cast<std::uint64_t>(i))));
-    } else {
-      store(out[i], at_element(i));
-    }
-  }
-
- private:
-  template <class... Factor>
-  KOKKOS_FUNCTION float at_element(std::int64_t i, Factor... factor) const {
-    if constexpr (inputs == 2)
-      return op(factor..., load(a[i]), load(b[i]));
-    else if constexpr (inputs == 1)
-      return op(factor..., load(a[i]));
-    else
-      return op();
-  }
-  template <class... Factor>
-  KOKKOS_FUNCTION float in_packs(int i, Pack<A, pack> const& x, Pack<B, pack> const& y,
-                                 Factor... factor) const {
-    if constexpr (inputs == 2)
-      return op(factor..., x.get(i), y.get(i));
-    else if constexpr (inputs == 1)
-      return op(factor..., x.get(i));
-    else
-      return op();
-  }
-  KOKKOS_FUNCTION void write_pack(std::int64_t first, Pack<A, pack> const& x,
-                                  Pack<B, pack> const& y) const {
-    Pack<Out, pack> z;
-    if constexpr (Op::draws) {
-      float factor[pack];
-      op.factors.pack(static_cast<std::uint64_t>(first), factor);
-      TESSERA_UNROLL
-      for (int i = 0; i < pack; ++i) z.set(i, in_packs(i, x, y, factor[i]));
-    } else {
-      TESSERA_UNROLL
-      for (int i = 0; i < pack; ++i) z.set(i, in_packs(i, x, y));
-    }
-    z.write(out + first);
-  }
-};
 
 /// The host's traversal of a result that is larger than caches and not an operand: a few lines at
 /// a time are computed in registers and stored past the caches, so that memory does not send the
@@ -136,23 +32,37 @@ struct FlatStreamed {
   }
 
  private:
+  /// Four lines of the result: as many elements are asked for at a time.
+  static constexpr std::int64_t group = 4 * cache_line / sizeof(Out);
+
   void stream(std::int64_t begin, std::int64_t end) const {
-    constexpr std::size_t bytes = 4 * cache_line;
-    constexpr std::int64_t part = bytes / sizeof(Out);
     auto const head = static_cast<std::int64_t>(bytes_to_line(rule.out + begin) / sizeof(Out));
     std::int64_t at = std::min(begin + head, end);
     rule(begin, at);
-    for (; at + part <= end; at += part) {
-      alignas(cache_line) Out values[part];
-      if (rule.ahead > 0) {
-        if constexpr (inputs >= 1) prefetch<part>(rule.a + at + rule.ahead);
-        if constexpr (inputs == 2) prefetch<part>(rule.b + at + rule.ahead);
-      }
-      rule.compute(values, at, at + part);
-      stream_lines<bytes>(rule.out + at, values);
+    if constexpr (inputs > 0)
+      if (rule.ahead > 0) at = stream_ahead(at, end);
+    for (; at + group <= end; at += group) {
+      alignas(cache_line) Out values[group];
+      rule.compute(values, at, at + group);
+      stream_lines<group * sizeof(Out)>(rule.out + at, values);
     }
     rule(at, end);
     finish_streaming();
+  }
+  /// Asks for operands ahead, and stores results after as few elements as fill vectors of each
+  /// operand: then reads and writes mix. @return where full groups end
+  std::int64_t stream_ahead(std::int64_t at, std::int64_t end) const {
+    constexpr std::int64_t part = cache_line / Flat<Op, Out, A, B>::narrowest;
+    for (; at + group <= end; at += group) {
+      prefetch<group>(rule.a + at + rule.ahead);
+      if constexpr (inputs == 2) prefetch<group>(rule.b + at + rule.ahead);
+      for (std::int64_t i = at; i < at + group; i += part) {
+        alignas(cache_line) Out values[part];
+        rule.compute(values, i, i + part);
+        stream_lines<part * sizeof(Out), sizeof(Out) == 4 ? cache_line : 32>(rule.out + i, values);
+      }
+    }
+    return at;
   }
 };
 

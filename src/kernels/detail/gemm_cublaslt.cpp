@@ -203,6 +203,9 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
     set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.out));
     set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   }
+  // the others are left to collectives; 3.3, cublasLtMatmulDescAttributes_t
+  if (int const count = device_settings().product_multiprocessors; count > 0)
+    set(p, plan, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{count});
   set_pointers(p, plan);
   plan.left = p.transpose_b ? layout_of(p, type_of_b(p), p.n, p.k, p.ldb())
                             : layout_of(p, type_of_b(p), p.k, p.n, p.ldb());
@@ -226,7 +229,7 @@ GeluKernel gelu_kernel_of(GemmProblem const& p) {
 }
 
 /// What the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 22>;
+using Key = std::array<std::int64_t, 23>;
 Key key_of(GemmProblem const& p) {
   return {p.m,
           p.n,
@@ -249,7 +252,8 @@ Key key_of(GemmProblem const& p) {
           alignment_of(p.bias),
           alignment_of(p.gelu_input),
           device_settings().tf32,
-          device_settings().deterministic};
+          device_settings().deterministic,
+          device_settings().product_multiprocessors};
 }
 
 class Products {

@@ -82,7 +82,7 @@ std::string compute(Queue& q, AttentionCalls const& calls, AttentionSample& samp
   dqkv.download();
   lse.download();
   q.record().wait("the check of attention's dropout", std::chrono::minutes(1));
-  if (!done) return "it has no plan for the sample that checks it";
+  if (!done) return no_plan;
   out.get(0, sample.out);
   lse.get(0, sample.lse);
   dqkv.get(0, sample.dquery);

@@ -22,6 +22,9 @@ struct AttentionCalls {
       backward;
 };
 
+/// What compute_sample() says when a call returns false.
+inline constexpr char const* no_plan = "it has no plan for both passes";
+
 /// Copies the operands to the queue's memory as fused rows of queries, keys and values, makes both
 /// calls, copies the results back and waits for them.
 /// @return why the sample was not computed, or empty

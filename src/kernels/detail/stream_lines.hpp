@@ -22,14 +22,22 @@ inline std::size_t bytes_to_line(void const* address) {
 
 /// Copies @p bytes, full lines at borders of lines. The compiler keeps small values in registers.
 /// Other threads see them after finish_streaming() (core/streaming.hpp).
-template <std::size_t bytes>
+/// @tparam step bytes of one store: half a line where values were stored in halves, which a load of
+/// a line would wait for, as conversions to 16 bits do
+template <std::size_t bytes, std::size_t step = 32>
 inline void stream_lines(void* to, void const* from) {
-  static_assert(bytes % cache_line == 0);
+  static_assert(bytes % cache_line == 0 && (step == 32 || step == cache_line));
 #ifdef TESSERA_STREAMS_LINES
   auto* const out = static_cast<std::byte*>(to);
   auto const* const in = static_cast<std::byte const*>(from);
-  // Halves of a line: the conversions to 16 bits store halves, which a load of a line would wait
-  // for.
+#if defined(__AVX512F__)
+  if constexpr (step == cache_line) {
+    for (std::size_t i = 0; i < bytes; i += step)
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i),
+                          _mm512_load_si512(reinterpret_cast<__m512i const*>(in + i)));
+    return;
+  }
+#endif
   for (std::size_t i = 0; i < bytes; i += 32)
     _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i),
                         _mm256_load_si256(reinterpret_cast<__m256i const*>(in + i)));

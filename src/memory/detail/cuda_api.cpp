@@ -325,11 +325,18 @@ DeviceApi* cuda_api() {
 
 int cuda_api_version() { return CUDART_VERSION; }
 
+int cuda_multiprocessors(int ordinal) {
+  int count = 0;
+  TESSERA_CUDA_CALL(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, ordinal));
+  return count;
+}
+
 }  // namespace tessera::memory::detail
 
 #else
 
 tessera::memory::detail::DeviceApi* tessera::memory::detail::cuda_api() { return nullptr; }
 int tessera::memory::detail::cuda_api_version() { return 0; }
+int tessera::memory::detail::cuda_multiprocessors(int) { return 0; }
 
 #endif

@@ -9,5 +9,7 @@ namespace tessera::memory::detail {
 DeviceApi* cuda_api();
 /// CUDART_VERSION of this build, 13000 for 13.0; 0 without CUDA.
 int cuda_api_version();
+/// Multiprocessors of a device; 0 without CUDA.
+int cuda_multiprocessors(int ordinal);
 
 }  // namespace tessera::memory::detail

@@ -208,6 +208,7 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   if (pass.recompute == Recompute::light && !parts_.layers.empty())
     pass.shared = parts_.layers.front()->share(pass);
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
+  announce_tokens(batch, params);
 
   Inputs const inputs = stage(pass, place, batch, PassKind::training);
   TensorView const losses = pass.allocate_fp32(pass.positions());
@@ -249,6 +250,12 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
   return hidden;
 }
 
+void Decoder::announce_tokens(Batch const& batch, memory::ParamProvider& params) const {
+  if (tied() && token_weights_train())
+    params.announce_rows(embedding_unit, parts_.embedding.token_weights(),
+                         {batch.tokens, batch.rows * batch.sequence});
+}
+
 void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
                          ConstTensorView hidden, Inputs const& inputs,
                          memory::ParamProvider& params) const {
@@ -269,6 +276,7 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
   parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to,
                     {hidden, inputs.targets, inputs.loss});
   params.gradient_complete(head_unit(), pass.compute);
+  if (tied() && token_weights_train()) params.rows_remain(embedding_unit, pass.compute);
 }
 
 void Decoder::backward_blocks(PassContext const& pass, PassSettings const& settings,

@@ -121,6 +121,8 @@ class Decoder final : public CausalLm {
                           TensorView hidden) const;
   TensorView forward_keeping(PassContext const& pass, PassSettings const& settings,
                              Inputs const& inputs, memory::ParamProvider& params);
+  /// A tied head and the tokens share gradients: the tokens' rows come last.
+  void announce_tokens(Batch const& batch, memory::ParamProvider& params) const;
   void train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
                   ConstTensorView hidden, Inputs const& inputs,
                   memory::ParamProvider& params) const;

@@ -6,7 +6,6 @@
 
 #include "detail/group_runs.hpp"
 #include "detail/unit_views.hpp"
-#include "tessera/memory/planning.hpp"
 #include "tessera/memory/work_trace.hpp"
 
 namespace tessera::zero::detail {
@@ -450,7 +449,6 @@ void OptimizerState::copy_shards(std::size_t index, Direction direction) {
   auto& state = states_[index];
   if (!has_copies(state)) return;
   auto const host = host_shards(index);
-  if (memory::BufferPlanning::active()) return;  // the copies are counted, but have no memory
   if (state.coded) {
     auto& queue = *state.placement.queue;
     std::size_t const absmax = absmax_of(index);

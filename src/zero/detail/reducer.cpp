@@ -10,9 +10,6 @@
 namespace tessera::zero::detail {
 namespace {
 
-/// Reductions in flight: one buffer is reduced while the next is filled.
-constexpr std::size_t ring = 1;
-
 void multiply(memory::Queue& queue, memory::TensorView data, float factor) {
   if (factor != 1.0f) kernels::scale(queue, data, factor);
 }
@@ -105,7 +102,7 @@ void Reducer::started(comm::Pending last, Retire retire) {
   last_ = last;
   in_flight_.push_back({std::move(last), std::move(retire)});
   if (!context_.config.overlap_comm) context_.comm.wait(last_);
-  while (in_flight_.size() > ring) retire_oldest();
+  while (in_flight_.size() > most_in_flight_) retire_oldest();
 }
 
 void Reducer::retire_oldest() {

@@ -6,6 +6,7 @@
 #include "detail/pinned_staging.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/kernels/elementwise.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -27,6 +28,7 @@ void copy_of_device(memory::Queue& queue, std::vector<ShardCopy> const& copies,
   for (auto const& copy : copies) most = std::max(most, copy.shard.numel());
   if (most == 0) return;
   PinnedStaging staging(queue, copies.front().shard.dtype(), most);
+  if (memory::BufferPlanning::active()) return;  // it is counted, but has no memory
   for (auto const& copy : copies) {
     if (direction == ShardDirection::to_host)
       staging.read(copy.host, copy.shard);
@@ -44,6 +46,7 @@ void copy_shards(memory::Queue& queue, std::vector<ShardCopy> const& copies,
   std::copy_if(copies.begin(), copies.end(), std::back_inserter(of_device),
                [](ShardCopy const& copy) { return copy.space == memory::MemorySpace::device; });
   copy_of_device(queue, of_device, direction);
+  if (memory::BufferPlanning::active()) return;
   queue.record().wait("copies of the optimizer state", compute_deadline);
   for (auto const& copy : copies)
     if (copy.space != memory::MemorySpace::device) convert(copy, direction);

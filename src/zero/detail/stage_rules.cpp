@@ -121,6 +121,16 @@ Averaging averaging_of(EngineConfig const& c, int ranks, int copies) {
   return out;
 }
 
+/// The host reduces what is not divided in between, over one copy of the states, in the order of
+/// the ranks.
+bool has_late_rows(EngineConfig const& c, StageRules const& rules, memory::MemorySpace space,
+                   int copies) {
+  auto const& a = rules.averaging;
+  return rules.reduces && c.use == EngineUse::training && c.overlap_comm && copies == 1 &&
+         space == memory::MemorySpace::host && c.sum_order == SumOrder::ranks &&
+         !c.quantized_gradients && a.before == 1.0 && a.after == 1.0;
+}
+
 void validate_offload(EngineConfig const& c) {
   if (!c.optimizer_offload) return;
   auto const& o = *c.optimizer_offload;
@@ -185,6 +195,7 @@ StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace 
                              (config.optimizer_offload || config.optimizer_swap);
   rules.offloads_gradients = rules.offloads_optimizer && reduces_micro_steps(config);
   rules.separate_master = config.dtype != config.master_dtype || rules.offloads_optimizer;
+  rules.late_rows = has_late_rows(config, rules, space, copies);
   return rules;
 }
 

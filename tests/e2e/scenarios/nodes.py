@@ -24,6 +24,10 @@ def two_levels_refuse_what_is_wrong(b):
     refused(b, 64, b.common("run", collectives="rings"), "--collectives", "two-level")
     done = b.train(2, b.common("run"), expect=78, nodes="2,1")
     assert "TESSERA_SIMULATED_NODES" in done.stderr + done.stdout, done.stderr
+    for name, value in (("TESSERA_LINKS", "5,40"), ("TESSERA_SIMULATED_NETWORK", "20")):
+        launch = b.command(3, b.common("run", collectives="auto"))
+        done = subprocess.run(launch, env=dict(b.environment(), TESSERA_SIMULATED_NODES="2,1", **{name: value}), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 78 and f"{name} is '{value}'" in done.stderr + done.stdout, done.stderr
 
 
 def collectives_are_timed(b):
@@ -65,18 +69,22 @@ def gpus_are_tested(b):
 
 def bytes_of_each_level_are_planned(b):
     """sent_bytes of metrics.jsonl, counted by the operations that are called, against the plan's formulas: every step after the first one, within
-    0.1 % for the few bytes of the norm."""
-    for stage, choice in ((1, "flat"), (2, "two-level"), (3, "flat"), (3, "two-level")):
-        name = f"{choice}{stage}"
-        words = b.common(name, deepspeed=b.config("ds.json", zero(stage)), max_steps=4, collectives=choice, per_device_train_batch_size=1,
-                         gradient_accumulation_steps=2, gradient_checkpointing=False)
+    0.1 % for the few bytes of the norm. With overlap_comm the late rows of the tied embedding are fewer than the plan's, by the tokens that are
+    the same."""
+    cases = ((1, "flat", False), (1, "flat", True), (2, "two-level", False), (2, "two-level", True), (3, "flat", True), (3, "two-level", True))
+    for stage, choice, overlaps in cases:
+        name = f"{choice}{stage}{overlaps}"
+        ds = b.config("ds.json", zero(stage, zero_optimization={"stage": stage, "overlap_comm": overlaps}))
+        words = b.common(name, deepspeed=ds, max_steps=4, collectives=choice,
+                         per_device_train_batch_size=1, gradient_accumulation_steps=2, gradient_checkpointing=False)
         b.train(4, words, nodes="2,2")
         records = [json.loads(line) for line in (b.work / name / "metrics.jsonl").read_text().splitlines()]
         sent = [record["sent_bytes"] for record in records if "sent_bytes" in record][1:]
         assert len(sent) == 3 and all(set(each) == {"intra_node", "inter_node"} for each in sent), sent
-        assert sent[0] == sent[1] == sent[2], (name, sent)
+        assert overlaps or sent[0] == sent[1] == sent[2], (name, sent)
         b.tool(["plan", "--nodes", 2, "--gpus_per_node", 2, "--json", b.work / "plan.json", "--", *words, "--use_cpu"])
         choices = json.loads((b.work / "plan.json").read_text())["choices"]
         plan = next(c for c in choices if c["recompute"] == "none" and c["offload_optimizer"] == "none" and "mics_shard_size" not in c)
         for level, bytes_ in sent[0].items():
-            assert bytes_ > 10000 and abs(plan["wire"][level] / bytes_ - 1) < 1e-3, (name, level, sent, plan["wire"])
+            fewer = 0.02 if overlaps else 0.0
+            assert bytes_ > 10000 and -1e-3 < plan["wire"][level] / bytes_ - 1 < 1e-3 + fewer, (name, level, sent, plan["wire"])

@@ -52,6 +52,27 @@ def overwrite_resumes_an_unfinished_run(b):
     assert b.losses("run") == b.losses("whole"), "losses differ after four interruptions"
 
 
+def requests_travel_while_weights_are_updated(b):
+    """Without clipping and overflow check the update does not wait for the all-reduce that carries the requests of the ranks: one rank's requests
+    still save and stop all ranks after the same step, and the resumed run has the losses of one run."""
+    ds = b.config("ds.json", zero(1, bf16={"enabled": True, "check_grad_overflow": False}))
+    settings = dict(max_steps=300, per_device_train_batch_size=4, bf16=True, deepspeed=ds, max_grad_norm=0)
+    b.train(2, b.common("complete", **settings))
+    words = b.common("run", **settings)
+    started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (b.work / "run/metrics.jsonl").exists() and len(b.losses("run")) > 5, 60)
+    one = ranks_of(started.pid)[1]
+    os.kill(one, signal.SIGUSR2)
+    wait_for(lambda: list((b.work / "run/checkpoints").glob("step_????????")), 60)
+    os.kill(one, signal.SIGTERM)
+    _, stderr = started.communicate(timeout=60)
+    assert started.returncode == 75, (started.returncode, stderr)
+    step = b.status("run")["step"]
+    assert len(steps_of(b, "run")) == 2 and steps_of(b, "run")[-1] == step == len(b.losses("run")), (steps_of(b, "run"), step)
+    b.train(2, words)
+    assert b.losses("run") == b.losses("complete")
+
+
 def overwrite_starts_fresh_after_a_completed_run(b):
     settings = dict(max_steps=6, save_strategy="steps", save_steps=3)
     words = b.common("run", overwrite_output_dir=True, **settings)

@@ -55,12 +55,17 @@ std::mutex world_mutex;
 std::set<ncclComm_t> communicators;
 std::map<void*, std::size_t> blocks;
 std::vector<std::string> breaches, launches;
+std::vector<int> made_with_ctas;
 int launch_count = 0;
 thread_local int depth = 0;
 thread_local std::vector<std::pair<std::shared_ptr<State>, NcclCall>> grouped;
 thread_local cudaStream_t grouped_stream = nullptr;
 char const* last_error = "nothing is known";
 
+void note_ctas(ncclConfig_t const* config) {
+  std::lock_guard const lock(world_mutex);
+  if (config) made_with_ctas.push_back(config->maxCTAs);
+}
 void breach(std::string text) {
   std::lock_guard const lock(world_mutex);
   breaches.push_back(std::move(text));
@@ -302,6 +307,11 @@ std::vector<std::string> take_nccl_launches() {
   return std::exchange(launches, {});
 }
 
+std::vector<int> take_nccl_ctas() {
+  std::lock_guard const lock(world_mutex);
+  return std::exchange(made_with_ctas, {});
+}
+
 }  // namespace tessera::test
 
 using namespace tessera::test;
@@ -343,6 +353,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     return ncclSystemError;
   }
   if (!config || config->blocking != 0) breach("a communicator that blocks");
+  note_ctas(config);
   auto const s = new_state(id.internal, ranks, rank, std::make_shared<Family>());
   *comm = make_comm(s);
   std::lock_guard const lock(s->mutex);
@@ -357,6 +368,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   std::lock_guard const lock(s->mutex);
   if (!ready(*s, "ncclCommSplit")) return ncclInvalidArgument;
   if (config && config->blocking != 0) breach("a communicator that blocks");
+  note_ctas(config);
   if (s->queued > 0) breach("ncclCommSplit while operations are under way");
   ++s->splits;
   if (!nccl_faults().split_hangs) s->exchange->offer_split(s->splits, color, key);

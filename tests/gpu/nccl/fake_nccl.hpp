@@ -38,5 +38,8 @@ std::vector<std::string> take_nccl_breaches();
 /// ReduceScatter", "1 AllGather", ... Number 0 is a communicator of an id, 1 the first split from
 /// it.
 std::vector<std::string> take_nccl_launches();
+/// ncclConfig_t::maxCTAs of each communicator made or split off since the last call;
+/// NCCL_CONFIG_UNDEF_INT: NCCL's choice.
+std::vector<int> take_nccl_ctas();
 
 }  // namespace tessera::test

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 
 #include "comm_test.hpp"
 #include "fake_device.hpp"
@@ -22,6 +23,7 @@ using memory::Purpose;
 using tessera::test::nccl_faults;
 using tessera::test::nccl_in_use;
 using tessera::test::take_nccl_breaches;
+using tessera::test::take_nccl_ctas;
 using tessera::test::take_nccl_launches;
 
 constexpr Deadline brief = 800ms;
@@ -91,6 +93,25 @@ TEST_F(Nccl, ReductionsHaveACommunicatorOfTheirOwn) {
   if (ranks() == 1) expected.erase(expected.begin());  // nothing moves
   EXPECT_EQ(take_nccl_launches(), expected);
   EXPECT_STREQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
+}
+
+TEST_F(Nccl, BothCommunicatorsTogetherTakeAtMostTheGivenMultiprocessors) {
+  struct Case {
+    int multiprocessors, of_each;
+  };
+  for (Case const c : {Case{0, std::numeric_limits<int>::min()}, {1, 1}, {17, 8}, {32, 16}}) {
+    comm_.reset();
+    take_nccl_ctas();
+    comm_ = make_device(make_mpi(tessera::test::session(), 60s), 60s, DeviceTransport::nccl,
+                        c.multiprocessors);
+    auto const group = comm_->split({.color = 0, .key = rank(), .name = "all"});
+    EXPECT_EQ(take_nccl_ctas(), std::vector<int>(4, c.of_each)) << c.multiprocessors;
+  }
+  comm_.reset();
+  nccl_faults().version = 22506;  // one communicator
+  take_nccl_ctas();
+  comm_ = make_device(make_mpi(tessera::test::session(), 60s), 60s, DeviceTransport::nccl, 17);
+  EXPECT_EQ(take_nccl_ctas(), std::vector<int>{17});
 }
 
 TEST_F(Nccl, OneCommunicatorWhereTwoCouldWaitForEachOther) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "format/detail/checksum.hpp"
@@ -186,6 +187,18 @@ void write_model(ModelFiles const& files, Manifest const& manifest) {
     write_file_atomically(manifest.directory / file.filename(), read_text(file, largest));
 }
 
+/// The manifest gets its name when it and the view are durable. Both are flushed at the same time,
+/// which the file system commits as one; the flush of the directory comes last.
+void write_manifest(Manifest const& manifest, fs::path const& view) {
+  PendingFile pending(manifest.file());
+  auto view_is_durable = std::async(std::launch::async, [&] { File::open_write(view).sync(); });
+  std::string const text = manifest_text(manifest);
+  pending.file().write(text.data(), static_cast<std::int64_t>(text.size()), 0);
+  pending.seal();
+  view_is_durable.get();
+  pending.publish();
+}
+
 /// Gives the finished directory its name. A checkpoint of the same step that exists is
 /// replaced.
 void move_into_place(fs::path const& temporary, fs::path const& final) {
@@ -309,13 +322,12 @@ SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
   if (request.model_files) write_model(*request.model_files, manifest);
   if (is_model_alone(request)) {
     for (auto const& shard : manifest.shards) fs::remove(temporary / shard.file);
+    flush_directory(temporary);
   } else {
     fs::path const view = temporary / "view.h5";
     write_view(view, manifest);
-    File::open_write(view).sync();
-    write_file_atomically(manifest.file(), manifest_text(manifest));
+    write_manifest(manifest, view);
   }
-  flush_directory(temporary);
   SavedCheckpoint saved;
   saved.nonfinite = *manifest.nonfinite;
   for (auto const& entry : fs::directory_iterator(temporary))
