@@ -150,10 +150,8 @@ void add_precision(OptionTable& t) {
         "evaluate in bfloat16 in a run without --do_train; in training an error unless --bf16");
   t.add(boolean, "tf32", {},
         "compute fp32 matrix products in TF32 on a GPU's tensor cores; an error on the host");
-  t.add(
-      boolean, "fp8", false,
-      "fp8 products in blocks, in bf16 training; GPUs from compute capability 8.9 on, emulated on "
-      "the host (Tessera's own)");
+  t.add(boolean, "fp8", false,
+        "fp8 products of blocks in bf16 training; emulated on the host (Tessera's own)");
   t.add(string, "half_precision_backend", "auto", "mixed-precision backend")
       .alias("fp16_backend")
       .hint("no effect: Tessera has one implementation");
