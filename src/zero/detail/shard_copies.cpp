@@ -28,7 +28,11 @@ void copy_of_device(memory::Queue& queue, std::vector<ShardCopy> const& copies,
   for (auto const& copy : copies) most = std::max(most, copy.shard.numel());
   if (most == 0) return;
   PinnedStaging staging(queue, copies.front().shard.dtype(), most);
-  if (memory::BufferPlanning::active()) return;  // it is counted, but has no memory
+  if (memory::BufferPlanning::active()) {  // it is counted, but has no memory
+    // as are the pieces of the state before, which its queue may not have released yet
+    PinnedStaging const earlier(queue, copies.front().shard.dtype(), most);
+    return;
+  }
   for (auto const& copy : copies) {
     if (direction == ShardDirection::to_host)
       staging.read(copy.host, copy.shard);
