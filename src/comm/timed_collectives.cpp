@@ -68,11 +68,19 @@ std::string TimedCollectives::table() const {
 
 namespace {
 
+/// All-to-all operations of parts of any size: each rank sends another number of bytes.
+constexpr char const* uneven_all_to_all = "all_to_all_v";
+
+/// Whether every rank measures the same calls under this entry.
+bool is_compared(TimedCollectives::Entry const& entry) {
+  return entry.group.empty() && entry.operation != uneven_all_to_all;
+}
+
 /// The measured seconds of the operations of all ranks, one after the other.
 std::vector<double> seconds_of(std::vector<TimedCollectives::Entry> const& entries) {
   std::vector<double> out;
   for (auto const& entry : entries)
-    if (entry.group.empty()) out.insert(out.end(), entry.seconds.begin(), entry.seconds.end());
+    if (is_compared(entry)) out.insert(out.end(), entry.seconds.begin(), entry.seconds.end());
   return out;
 }
 
@@ -80,7 +88,7 @@ std::vector<double> seconds_of(std::vector<TimedCollectives::Entry> const& entri
 std::string counts_of(std::vector<TimedCollectives::Entry> const& entries) {
   std::string out;
   for (auto const& entry : entries)
-    if (entry.group.empty())
+    if (is_compared(entry))
       out += fmt::format("{} {} {}\n", entry.operation, entry.bytes, entry.seconds.size());
   return out;
 }
@@ -103,7 +111,7 @@ TimedCollectives::Stragglers TimedCollectives::stragglers() {
   Stragglers out;
   out.last_of.assign(last_of.begin(), last_of.end());
   for (auto const& entry : all) {
-    if (!entry.group.empty()) continue;
+    if (!is_compared(entry)) continue;
     Stragglers::Row row{entry.operation, entry.bytes, entry.seconds.size()};
     for (std::size_t i = 0; i < row.count; ++i, ++out.calls)
       row.least_seconds += shortest[out.calls], row.waiting_seconds += waited[out.calls] / size();
@@ -243,7 +251,7 @@ Pending TimedCollectives::all_to_all(memory::ConstTensorView in, Parts const& se
                                      memory::TensorView out, Parts const& receive,
                                      memory::Event after) {
   auto const sent = std::accumulate(send.counts.begin(), send.counts.end(), std::int64_t{0});
-  return timed({"all_to_all", sent, in.dtype()}, after,
+  return timed({uneven_all_to_all, sent, in.dtype()}, after,
                [&] { return inner_->all_to_all(in, send, out, receive, after); });
 }
 

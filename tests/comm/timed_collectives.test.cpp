@@ -73,6 +73,26 @@ TEST(TimedCollectives, NamesTheRankThatTheOthersWaitFor) {
   }
 }
 
+/// Rank r sends r + 1 elements to rank 0.
+TEST(TimedCollectives, LeavesOutAllToAllWhoseBytesDifferBetweenRanks) {
+  TimedCollectives comm(mpi(), {{}, {}});
+  auto const ranks = static_cast<std::size_t>(comm.size());
+  Array data{comm, Placement::ordinary, Dtype::fp32, comm.size()};
+  Array out{comm, Placement::ordinary, Dtype::fp32, comm.size() * (comm.size() + 1) / 2};
+  Parts send{std::vector<std::int64_t>(ranks), std::vector<std::int64_t>(ranks)}, receive = send;
+  send.counts[0] = comm.rank() + 1;
+  if (comm.rank() == 0)
+    for (std::int64_t r = 0; r < comm.size(); ++r)
+      receive.counts[static_cast<std::size_t>(r)] = r + 1,
+      receive.offsets[static_cast<std::size_t>(r)] = r * (r + 1) / 2;
+  comm.wait(comm.all_to_all(data.view(), send, out.view(), receive, {}));
+  comm.wait(comm.all_reduce(data.view(), ReduceOp::sum, {}));
+  auto const stragglers = comm.stragglers();
+  ASSERT_THAT(stragglers.rows, SizeIs(1));
+  EXPECT_EQ(stragglers.rows[0].operation, "all_reduce");
+  EXPECT_THAT(comm.table(), HasSubstr("all_to_all_v"));
+}
+
 TEST(TimedCollectives, CannotCompareRanksThatMeasuredDifferentCalls) {
   TimedCollectives comm(mpi(), {{}, {}});
   EXPECT_EQ(comm.stragglers().table(), "") << "nothing was measured";

@@ -28,7 +28,7 @@ class TimedCollectives final : public Collectives {
   struct Entry {
     std::string operation;
     std::string group;      ///< name of the group; empty: all ranks of the job
-    std::size_t bytes = 0;  ///< elements of all ranks times their size
+    std::size_t bytes = 0;  ///< elements of all ranks times their size; all_to_all_v: what is sent
     int ranks = 1;
     std::vector<double> seconds;
   };
@@ -36,9 +36,9 @@ class TimedCollectives final : public Collectives {
   /// Lines of text: count, total and mean time, and bandwidths as DeepSpeed's comms logger has
   /// them.
   std::string table() const;
-  /// For each operation of all ranks the time that ranks waited for the last one, and for each rank
-  /// how often it was that one. The time of a call on a rank beyond that of the rank with the
-  /// shortest is waiting ("straggler effect" in DeepSpeed).
+  /// For each operation of all ranks but all_to_all_v the time that ranks waited for the last one,
+  /// and for each rank how often it was that one. The time of a call on a rank beyond that of the
+  /// rank with the shortest is waiting ("straggler effect" in DeepSpeed).
   struct Stragglers {
     struct Row {
       std::string operation;
