@@ -176,7 +176,7 @@ void Tuner::climb(Kind& kind) {
 void Tuner::leave_useful(Kind& kind, std::vector<Kind> const& measured) const {
   for (auto const& larger : larger_kinds(kind.choices.front())) {
     auto const is_larger = [&](Choice const& c) { return is_same_kind(c, larger); };
-    // what saves nothing useful alone does not with something else either
+    // what saves nothing useful by itself does not with something else either
     if (std::any_of(useless_.begin(), useless_.end(), is_larger)) return kind.choices.clear();
     auto const found = std::find_if(measured.begin(), measured.end(), [&](Kind const& other) {
       return is_larger(other.choices.front());

@@ -73,7 +73,7 @@ class Tuner {
   Means means_;
   TuningResult result_;
   std::vector<Choice> useless_;  ///< of each kind that is not measured: speed ends before memory
-  double available_ = 0.0;       ///< seconds of the whole search
+  double available_ = 0.0;       ///< seconds of the complete search
 };
 
 }  // namespace tessera::plan

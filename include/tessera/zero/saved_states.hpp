@@ -1,5 +1,5 @@
 #pragma once
-/// The states that a checkpoint has beside the master weights.
+/// The states that a checkpoint has next to the master weights.
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 
 namespace tessera::zero {
 
-/// The errors of quantized gradients with error feedback, a state beside those of the optimizer.
+/// The errors of quantized gradients with error feedback, a state next to those of the optimizer.
 inline constexpr char const* gradient_error_name = "gradient_error";
 
 /// fp32 values in partition order: PartitionPlan::of_extent(extent).extents(rank) says which

@@ -1,6 +1,6 @@
 #pragma once
 /// The operation of an element-wise kernel on its operands: as a loop that the host's compiler
-/// vectorizes, as packs of a device's lane, and of one element.
+/// vectorizes, as packs of a thread of a device, and of one element.
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Flat {
   static constexpr std::size_t narrowest = std::min(
       {element_bytes<Out>, inputs >= 1 ? element_bytes<A> : 4, inputs == 2 ? element_bytes<B> : 4});
   static constexpr int pack = 16 / static_cast<int>(widest);
-  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per lane
+  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per thread
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
   /// The host takes the bf16 elements of one operand as pairs in a word.
   static constexpr bool in_pairs =
@@ -67,7 +67,7 @@ struct Flat {
     }
   }
 
-  /// A lane's packs of a full tile. They begin at elements first + k * warp_size * pack, at pack
+  /// A thread's packs of a full tile. They begin at elements first + k * warp_size * pack, at pack
   /// boundaries of every operand.
   KOKKOS_FUNCTION void full_packs(std::int64_t first) const {
     constexpr std::int64_t stride = std::int64_t{warp_size} * pack;

@@ -10,7 +10,7 @@
 namespace tessera::zero::detail {
 namespace {
 
-/// Elements that a rank sums: equal blocks of whole cache lines.
+/// Elements that a rank sums: equal blocks of full cache lines.
 std::int64_t block_of(std::int64_t numel, int ranks) {
   constexpr std::int64_t line = PartitionPlan::default_alignment;
   return ((numel + ranks - 1) / ranks + line - 1) / line * line;

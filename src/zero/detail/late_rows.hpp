@@ -23,7 +23,7 @@ class LateRows {
       : context_(context), rules_(rules) {}
 
   /// Starts to find out which rows of @p parameter the ranks touch. Collective; without effect
-  /// where StageRules::late_rows is false or the unit has little beside its rows.
+  /// where StageRules::late_rows is false or the unit has little besides its rows.
   void announce(UnitIndex unit, std::size_t parameter, memory::RowList rows);
   /// Whether the rows of @p unit were announced and are few enough to come late: the late elements
   /// are at most half of the unit. The same on every rank. Collective; waits for the other ranks.
