@@ -2,15 +2,14 @@
 
 #include <algorithm>
 
+#include "detail/round_up.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/quantized_update.hpp"
 
 namespace tessera::zero {
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
+using detail::round_up;
 
 UnitLayout lay_out(memory::UnitSpec const& spec, int ranks, std::int64_t alignment) {
   UnitLayout unit;

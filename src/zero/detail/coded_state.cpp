@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "detail/round_up.hpp"
 #include "detail/unit_views.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/core/error.hpp"
@@ -14,10 +15,6 @@ namespace tessera::zero::detail {
 namespace {
 
 constexpr std::int64_t value_alignment = 16;  ///< a cache line
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 bool has_codes(UnitLayout const& unit) {
   return std::any_of(unit.parameters.begin(), unit.parameters.end(),

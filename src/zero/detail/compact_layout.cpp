@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "detail/round_up.hpp"
+
 namespace tessera::zero::detail {
 namespace {
 
 /// Parameters begin at multiples of it, as in a unit.
 constexpr std::int64_t alignment = PartitionPlan::default_alignment;
 
-std::int64_t aligned(std::int64_t numel) { return (numel + alignment - 1) / alignment * alignment; }
+std::int64_t aligned(std::int64_t numel) { return round_up(numel, alignment); }
 
 std::int64_t width_of(ParameterSlot const& slot) { return slot.numel / slot.shape.front(); }
 

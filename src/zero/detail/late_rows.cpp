@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "detail/round_up.hpp"
 #include "detail/unit_views.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/device.hpp"
@@ -13,7 +14,7 @@ namespace {
 /// Elements that a rank sums: equal blocks of full cache lines.
 std::int64_t block_of(std::int64_t numel, int ranks) {
   constexpr std::int64_t line = PartitionPlan::default_alignment;
-  return ((numel + ranks - 1) / ranks + line - 1) / line * line;
+  return round_up((numel + ranks - 1) / ranks, line);
 }
 
 }  // namespace

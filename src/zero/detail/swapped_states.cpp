@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "detail/round_up.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::zero::detail {
@@ -9,9 +10,7 @@ namespace {
 
 constexpr auto floats_of_page = static_cast<std::int64_t>(memory::swap_alignment / sizeof(float));
 
-std::int64_t rounded_to_pages(std::int64_t numel) {
-  return (numel + floats_of_page - 1) / floats_of_page * floats_of_page;
-}
+std::int64_t rounded_to_pages(std::int64_t numel) { return round_up(numel, floats_of_page); }
 
 std::size_t bytes_of(std::int64_t numel) { return static_cast<std::size_t>(numel) * sizeof(float); }
 
