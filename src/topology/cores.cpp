@@ -20,20 +20,33 @@ double quota_in(std::string const& directory, bool unified) {
   return quota > 0.0 && period > 0.0 ? quota / period : 0.0;
 }
 
-}  // namespace
-
-int share_of_cores(CoreFacts const& facts) {
-  if (facts.wanted > 0) return facts.wanted;
+/// The sum of 1 / (ranks that may run on the core) over the cores of a rank's mask.
+double share_of_masks(CoreFacts const& facts, std::size_t rank) {
   double share = 0.0;
-  for (int const core : facts.masks[static_cast<std::size_t>(facts.rank)]) {
+  for (int const core : facts.masks[rank]) {
     auto const sharing = std::ranges::count_if(
         facts.masks, [&](auto const& mask) { return std::ranges::binary_search(mask, core); });
     share += 1.0 / static_cast<double>(sharing);
   }
-  double const cores = std::floor(share + 1e-6);  // three thirds are one
+  return share + 1e-6;  // three thirds are one
+}
+
+}  // namespace
+
+int share_of_cores(CoreFacts const& facts) {
+  if (facts.wanted > 0) return facts.wanted;
+  double const cores = std::floor(share_of_masks(facts, static_cast<std::size_t>(facts.rank)));
   double const allowed =
       facts.quota > 0.0 ? std::ceil(facts.quota / facts.quota_sharers - 1e-6) : cores;
   return std::max(1, static_cast<int>(std::min(cores, allowed)));
+}
+
+bool ranks_have_own_cores(CoreFacts const& facts) {
+  double const needed = std::max(1, facts.wanted);
+  if (facts.quota > 0.0 && facts.quota / facts.quota_sharers + 1e-6 < needed) return false;
+  for (std::size_t rank = 0; rank < facts.masks.size(); ++rank)
+    if (share_of_masks(facts, rank) < needed) return false;
+  return true;
 }
 
 /// Any ancestor of the process's group may have a limit; the smallest counts. cgroups(7):

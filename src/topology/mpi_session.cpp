@@ -51,6 +51,8 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   MPI_Comm_size(node_comm, &info_.local_size);
   number_nodes();
   gather_hosts();
+  bool const simulated = std::ranges::count(hosts_, info_.host) > info_.local_size;
+  ranks_have_own_cores_ = topology::ranks_have_own_cores(core_facts(*this)) && !simulated;
 }
 
 CommHandle MpiSession::split_by_node() const {

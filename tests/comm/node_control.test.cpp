@@ -4,15 +4,19 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "detail/loopback_transport.hpp"
+#include "tessera/comm/synchronous.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/process.hpp"
 
@@ -21,21 +25,31 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// Who waits: the communication thread, or a caller that polls or yields.
+enum class Waiter { thread, polling_caller, yielding_caller };
+
 /// All ranks of a group in one process, each with a mapping of the control segment.
-class NodeControlTest : public ::testing::Test {
+class NodeControlTest : public ::testing::TestWithParam<Waiter> {
  protected:
   static constexpr int ranks = 3;
 
   void SetUp() override {
     auto const bytes = NodeControl::file_bytes(ranks);
     auto const file = SharedFile::create(bytes);
+    auto const waiting = GetParam() == Waiter::polling_caller ? Waiting::poll : Waiting::yield;
     for (int r = 0; r < ranks; ++r)
       controls_.push_back(std::make_unique<NodeControl>(Mapping(file, bytes, Access::read_write),
-                                                        Group{r, ranks}, peers_, *transport_, 2s));
+                                                        Group{r, ranks}, peers_, *transport_, 2s,
+                                                        waiting));
   }
   void on_all_ranks(std::function<void(int, NodeControl&)> const& body) {
     std::vector<std::thread> threads;
-    for (int r = 0; r < ranks; ++r) threads.emplace_back([&, r] { body(r, *controls_[at(r)]); });
+    for (int r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        std::optional<SynchronousCalls> synchronous;
+        if (GetParam() != Waiter::thread) synchronous.emplace();
+        body(r, *controls_[at(r)]);
+      });
     for (auto& thread : threads) thread.join();
   }
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
@@ -53,7 +67,7 @@ class NodeControlTest : public ::testing::Test {
 
 /// Each rank writes its staging half, and after the phase reads those of the others, a thousand
 /// times: a missing wait would show as an old value.
-TEST_F(NodeControlTest, WhatWasWrittenBeforeAPhaseIsReadAfterIt) {
+TEST_P(NodeControlTest, WhatWasWrittenBeforeAPhaseIsReadAfterIt) {
   std::atomic<int> wrong{0};
   on_all_ranks([&](int rank, NodeControl& control) {
     for (std::uint64_t i = 1; i <= 1000; ++i) {
@@ -74,7 +88,7 @@ TEST_F(NodeControlTest, WhatWasWrittenBeforeAPhaseIsReadAfterIt) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(NodeControlTest, DifferentOperationsAreAnErrorOnEveryRank) {
+TEST_P(NodeControlTest, DifferentOperationsAreAnErrorOnEveryRank) {
   std::atomic<int> errors{0};
   on_all_ranks([&](int rank, NodeControl& control) {
     PostedOperation own;
@@ -89,7 +103,7 @@ TEST_F(NodeControlTest, DifferentOperationsAreAnErrorOnEveryRank) {
   EXPECT_EQ(errors, ranks);
 }
 
-TEST_F(NodeControlTest, ARankThatLeavesFailsTheOthersImmediately) {
+TEST_P(NodeControlTest, ARankThatLeavesFailsTheOthersImmediately) {
   std::atomic<int> lost{0};
   auto const start = std::chrono::steady_clock::now();
   on_all_ranks([&](int rank, NodeControl& control) {
@@ -104,7 +118,7 @@ TEST_F(NodeControlTest, ARankThatLeavesFailsTheOthersImmediately) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 1500ms) << "before the deadline";
 }
 
-TEST_F(NodeControlTest, AMissingRankIsNamedAfterTheDeadline) {
+TEST_P(NodeControlTest, AMissingRankIsNamedAfterTheDeadline) {
   std::atomic<int> lost{0};
   on_all_ranks([&](int rank, NodeControl& control) {
     if (rank == 2) return;
@@ -116,6 +130,35 @@ TEST_F(NodeControlTest, AMissingRankIsNamedAfterTheDeadline) {
   });
   EXPECT_EQ(lost, 2);
 }
+
+/// Processor time of this thread.
+double cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+/// The last rank comes long after the others have stopped polling.
+TEST_P(NodeControlTest, ALongWaitSleepsAndIsWoken) {
+  std::atomic<int> idle{0};
+  on_all_ranks([&](int rank, NodeControl& control) {
+    double const before = cpu_seconds();
+    if (rank == 1) std::this_thread::sleep_for(400ms);
+    control.synchronize(barrier(1));
+    idle += cpu_seconds() - before < 0.2;
+  });
+  EXPECT_EQ(idle, ranks);
+}
+
+std::string name_of(::testing::TestParamInfo<Waiter> const& info) {
+  return info.param == Waiter::thread           ? "Thread"
+         : info.param == Waiter::polling_caller ? "PollingCaller"
+                                                : "YieldingCaller";
+}
+INSTANTIATE_TEST_SUITE_P(All, NodeControlTest,
+                         ::testing::Values(Waiter::thread, Waiter::polling_caller,
+                                           Waiter::yielding_caller),
+                         name_of);
 
 TEST(PeerLiveness, SeesThatAProcessHasEnded) {
   int release[2];

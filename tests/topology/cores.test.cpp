@@ -62,5 +62,36 @@ TEST(ShareOfCores, TheUsersWordCounts) {
   EXPECT_EQ(shares({cores(0, 3), cores(0, 3)}, 1.0, 12), (Shares{12, 12}));
 }
 
+/// Whether ranks with these masks have their own cores.
+bool own_cores(std::vector<std::vector<int>> masks, int wanted = 0, double quota = 0.0) {
+  CoreFacts facts;
+  facts.quota_sharers = static_cast<int>(masks.size());
+  facts.masks = std::move(masks);
+  facts.wanted = wanted;
+  facts.quota = quota;
+  return ranks_have_own_cores(facts);
+}
+
+TEST(RanksHaveOwnCores, WhenEachHasOneForEveryThread) {
+  EXPECT_TRUE(own_cores({cores(0, 1), cores(0, 1)}));
+  EXPECT_TRUE(own_cores({{0}, {1}}));
+  EXPECT_TRUE(own_cores({cores(0, 2), cores(0, 2), cores(0, 2)}));
+  EXPECT_TRUE(own_cores({cores(0, 7), cores(8, 15)}, 8));
+  EXPECT_TRUE(own_cores({cores(0, 15), cores(0, 15)}, 8));
+}
+
+TEST(RanksHaveOwnCores, NotWhenRanksOrTheirThreadsAreMoreThanCores) {
+  EXPECT_FALSE(own_cores({cores(0, 1), cores(0, 1), cores(0, 1)}));
+  EXPECT_FALSE(own_cores({{0}, {0}}));
+  EXPECT_FALSE(own_cores({cores(0, 1), cores(0, 1)}, 2)) << "two threads each on two cores";
+  EXPECT_FALSE(own_cores({cores(0, 3), {5}, {5}})) << "two other ranks share one";
+}
+
+TEST(RanksHaveOwnCores, NotWhenTheQuotaIsLess) {
+  EXPECT_FALSE(own_cores({cores(0, 3), cores(0, 3)}, 0, 1.0));
+  EXPECT_TRUE(own_cores({cores(0, 3), cores(0, 3)}, 0, 2.0));
+  EXPECT_FALSE(own_cores({cores(0, 7), cores(0, 7)}, 2, 3.0));
+}
+
 }  // namespace
 }  // namespace tessera::topology

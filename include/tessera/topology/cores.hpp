@@ -19,6 +19,10 @@ struct CoreFacts {
 /// least 1.
 int share_of_cores(CoreFacts const& facts);
 
+/// Whether every rank of the node has at least one core, and as many as OMP_NUM_THREADS if given,
+/// to itself: then a waiting thread keeps no other rank from computing.
+bool ranks_have_own_cores(CoreFacts const& facts);
+
 /// CPU quota of this process's control groups (cpu.max, or cpu.cfs_quota_us / cpu.cfs_period_us),
 /// in cores; 0: no limit.
 double quota_of_control_groups();

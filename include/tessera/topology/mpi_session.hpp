@@ -51,6 +51,8 @@ class MpiSession {
   /// of its node.
   int rank_of_lost_node() const;
   std::chrono::milliseconds node_timeout() const { return node_timeout_; }
+  /// ranks_have_own_cores() of this node. False where simulated nodes share a machine.
+  bool ranks_have_own_cores() const { return ranks_have_own_cores_; }
   /// Rank 0's text on every rank.
   std::string broadcast(std::string text) const;
   /// Whether all ranks call this within @p deadline. Ranks that fail together can then exit without
@@ -77,6 +79,7 @@ class MpiSession {
   std::vector<int> leaders_;  ///< lowest rank of each node
   std::unique_ptr<HeartbeatMonitor> heartbeat_monitor_;
   std::chrono::milliseconds node_timeout_{0};
+  bool ranks_have_own_cores_ = false;
 };
 
 /// The cores of the ranks of this node. Collective over the node.

@@ -1,6 +1,7 @@
 #include "detail/node_control.hpp"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,15 +15,22 @@
 #endif
 
 #include "tessera/comm/peer_stopped.hpp"
+#include "tessera/comm/synchronous.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::detail {
 namespace {
 
 constexpr std::size_t page = 4096;
-/// Polls before sleeping, about 4 us in total: longer spinning would take the core from a peer's
-/// compute thread.
-constexpr int spins = 100;
+/// Polls of the communication thread before it sleeps, about 4 us in total: more would take the
+/// core from a thread that computes.
+constexpr int brief_polls = 100;
+/// Polls of a caller that waits on a core of its own, about 250 us: several times what a sleep and
+/// a wake-up cost.
+constexpr int patient_polls = 5000;
+/// Polls of a caller that yields a shared core between them. Where others compute, each takes as
+/// long as the scheduler lets them, some milliseconds at most.
+constexpr int yields = 200;
 
 void relax() {
 #if defined(__x86_64__)
@@ -72,12 +80,13 @@ std::byte* NodeControl::staging(Rank rank, int half) const {
 }
 
 NodeControl::NodeControl(Mapping mapping, Group group, PeerLiveness const& peers,
-                         Transport const& transport, Deadline deadline)
+                         Transport const& transport, Deadline deadline, Waiting waiting)
     : mapping_(std::move(mapping)),
       group_(group),
       peers_(peers),
       transport_(transport),
-      deadline_(deadline) {}
+      deadline_(deadline),
+      waiting_(waiting) {}
 
 NodeControl::~NodeControl() { leave(); }
 
@@ -149,12 +158,24 @@ void NodeControl::check_missing(Operation const& o, PeerWait& wait) {
   }
 }
 
+/// Without a sleep; false when it does not.
+bool NodeControl::completes_soon() const {
+  bool const waits_itself = SynchronousCalls::active();
+  bool const yielding = waits_itself && waiting_ == Waiting::yield;
+  int const polls = yielding ? yields : waits_itself ? patient_polls : brief_polls;
+  for (int i = 0; i < polls; ++i) {
+    if (complete()) return true;
+    if (yielding)
+      sched_yield();
+    else
+      relax();
+  }
+  return complete();
+}
+
 void NodeControl::synchronize(Operation const& o) {
   arrive();
-  for (int i = 0; i < spins; ++i) {
-    if (complete()) return;
-    relax();
-  }
+  if (completes_soon()) return;
   PeerWait wait(o, peers_, transport_, deadline_);
   while (!complete()) {
     sleep();

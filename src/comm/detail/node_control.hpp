@@ -31,6 +31,13 @@ struct PostedOperation {
   std::int32_t status = 0;         ///< allocate: its outcome on the rank
 };
 
+/// How a thread waits that has nothing else to do (SynchronousCalls); the communication thread
+/// always sleeps soon, because threads of its rank compute. All sleep in the end.
+enum class Waiting {
+  poll,   ///< keeps its core for the time that a sleep and a wake-up take: each rank has a core
+  yield,  ///< gives the core to others between polls: ranks share cores
+};
+
 class NodeControl {
  public:
   static constexpr std::size_t half_bytes = std::size_t{1} << 20;
@@ -39,7 +46,7 @@ class NodeControl {
   /// @param mapping file_bytes(group.size) zeroed bytes
   /// @param peers, transport outlive this object
   NodeControl(Mapping mapping, Group group, PeerLiveness const& peers, Transport const& transport,
-              Deadline deadline);
+              Deadline deadline, Waiting waiting);
   ~NodeControl();
 
   /// Posts this rank's operation and ends a phase, after which posted() returns that of every rank.
@@ -66,6 +73,7 @@ class NodeControl {
   bool complete() const;
   void arrive();
   void sleep() const;
+  bool completes_soon() const;
   int missing() const;
   void check_missing(Operation const& operation, PeerWait& wait);
   void check_same(Operation const& own) const;
@@ -75,6 +83,7 @@ class NodeControl {
   PeerLiveness const& peers_;
   Transport const& transport_;
   Deadline deadline_;
+  Waiting waiting_;
   std::uint64_t phase_ = 0;       ///< phases that this rank has arrived at
   std::uint64_t operations_ = 0;  ///< operations posted
   int half_ = 0;

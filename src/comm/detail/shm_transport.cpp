@@ -60,7 +60,8 @@ ShmTransport::ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, 
     : ProcessTransport(std::move(comm), std::move(members), session, deadline,
                        NodeTransport::automatic),
       group_{rank(), size(), {}},
-      control_(std::move(mapping), group_, this->members().peers, *this, deadline),
+      control_(std::move(mapping), group_, this->members().peers, *this, deadline,
+               session.ranks_have_own_cores() ? Waiting::poll : Waiting::yield),
       allocator_(control_, this->members().peers, group_) {}
 
 void ShmTransport::abandon() {
