@@ -103,6 +103,15 @@ TEST(Overlap, ItsBoundIsThatOfTheOrderOfAStep) {
   EXPECT_EQ(shortest_step(step), 36);
 }
 
+/// A lookup with a long update and few rows, and a block with a short one and many bytes: gathered
+/// first, the block is there when the lookup's rows are.
+TEST(Overlap, ItsBoundIsOfTheBetterOrderOfTheFirstTwoUpdates) {
+  StepCost const step{{{.update = 4, .gather = 1}, {.update = 1, .forward = 1, .gather = 4}}, 0.0};
+  EXPECT_EQ(step_in_order(step, false), 10) << "gathers 4..5, 5..9";
+  EXPECT_EQ(step_in_order(step, true), 7) << "gathers 1..5, 5..6";
+  EXPECT_EQ(shortest_step(step), 7);
+}
+
 /// What a step computes and sends is what the bound counts, but for the counts of rows.
 TEST(Overlap, ItsBoundCountsTheMessagesOfAStep) {
   auto const queue = memory::make_inline_queue("compute");
