@@ -3,6 +3,8 @@
 // (tests/support/delayed_collectives.hpp). One JSON line; the device's is `bench.gpu overlap`.
 //   bench.overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS [LATENCY_US [NORM]]]
 // NORM no-norm: without clipping and overflow check the update does not wait for the norm.
+// "hidden_bound": what the order of a step lets hide, by the times of its units
+// (tests/support/overlap_bound.hpp); null with no-norm, whose order is another.
 #include <cstdio>
 #include <cstdlib>
 

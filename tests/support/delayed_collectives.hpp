@@ -14,8 +14,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "tessera/comm/collectives.hpp"
@@ -49,6 +52,10 @@ class DelayedCollectives final : public comm::Collectives {
   void set(Network network) { network_ = network; }
   /// What the formula says of all operations so far, and what the queue has slept.
   double planned_seconds() const { return planned_; }
+  double planned_seconds(std::string_view operation) const {
+    auto const found = planned_of_.find(operation);
+    return found == planned_of_.end() ? 0.0 : found->second;
+  }
   double slept_seconds() const { return slept_; }
   int operations() const { return operations_; }
   void finish() { queue_->record().wait("delayed operations", std::chrono::minutes(5)); }
@@ -161,14 +168,15 @@ class DelayedCollectives final : public comm::Collectives {
       return {after, what};
     queue_->wait(after);
     work();
-    delay(static_cast<double>(bytes) * (ranks_ - 1) / ranks_);
+    delay(what, static_cast<double>(bytes) * (ranks_ - 1) / ranks_);
     return {queue_->record(), what};
   }
-  void delay(double bytes) {
+  void delay(char const* what, double bytes) {
     ++operations_;
     if (network_.bytes_per_second <= 0.0) return;
     double const seconds = network_.latency_seconds + bytes / network_.bytes_per_second;
     planned_ += seconds;
+    planned_of_[what] += seconds;
     queue_->submit([this, seconds] {
       auto const start = std::chrono::steady_clock::now();
       std::this_thread::sleep_until(start + std::chrono::duration<double>(seconds));
@@ -181,6 +189,7 @@ class DelayedCollectives final : public comm::Collectives {
   memory::MemorySpace space_;
   Network network_;
   double planned_ = 0.0;
+  std::map<std::string, double, std::less<>> planned_of_;
   int operations_ = 0;
   std::atomic<double> slept_{0.0};  ///< written by the queue only
   std::unique_ptr<memory::Queue> queue_;

@@ -7,10 +7,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include "delayed_collectives.hpp"
+#include "overlap_bound.hpp"
+
 #include "tessera/model/registry.hpp"
 #include "tessera/zero/engine.hpp"
 
@@ -28,6 +32,7 @@ struct OverlapCase {
 /// push the hidden share beyond 0 and 1.
 struct OverlapTimes {
   double undelayed = 0.0, delayed = 0.0, delay = 0.0;
+  std::optional<double> bound{};  ///< hidden_bound() of the units, on an inline queue
   double hidden() const { return delay > 0.0 ? 1.0 - (delayed - undelayed) / delay : 0.0; }
 };
 
@@ -41,25 +46,77 @@ class TokensOfAllRanks final : public memory::ParamProvider {
     engine_.begin_pass(pass, std::move(acquisitions));
   }
   memory::WeightLease acquire(memory::UnitIndex unit, memory::Queue& compute) override {
+    mark(unit, false);
     return engine_.acquire(unit, compute);
   }
   memory::GradientLease gradient(memory::UnitIndex unit, memory::Queue& compute) override {
     return engine_.gradient(unit, compute);
   }
+  /// Adds the computation since the last mark to the unit that it is of: until a gradient is
+  /// complete, and what follows it, to that unit's backward pass, else to the forward pass of the
+  /// unit that was acquired before; before the first and after the last mark to the update.
+  void mark(memory::UnitIndex unit, bool completes) {
+    double const seconds = since_mark();
+    auto& before = costs_[position(last_unit_)];
+    if (completes)
+      costs_[position(unit)].backward += seconds;
+    else if (last_ == Mark::acquired)
+      before.forward += seconds;
+    else if (last_ == Mark::completed)
+      before.backward += seconds;
+    else
+      update_ += seconds;
+    last_ = completes ? Mark::completed : Mark::acquired;
+    last_unit_ = unit;
+  }
+  /// Counts from now on.
+  void begin_marks(std::size_t units) {
+    costs_.assign(units, {});
+    update_ = 0.0;
+    last_ = Mark::none;
+    (void)since_mark();
+  }
+  void end_step() {
+    update_ += since_mark();
+    last_ = Mark::none;
+  }
+  std::vector<UnitCost> const& costs() const { return costs_; }
+  double update_seconds() const { return update_; }
   void announce_rows(memory::UnitIndex unit, std::size_t parameter, memory::RowList) override {
-    engine_.announce_rows(unit, parameter,
-                          {tokens_.data(), static_cast<std::int64_t>(tokens_.size())});
+    engine_.announce_rows(unit, parameter, all());
+  }
+  void announce_lookup(memory::UnitIndex unit, std::size_t parameter, memory::RowList) override {
+    engine_.announce_lookup(unit, parameter, all());
+  }
+  void announce_next_lookup(memory::UnitIndex unit, std::size_t parameter,
+                            memory::RowList) override {
+    engine_.announce_next_lookup(unit, parameter, all());
   }
   void rows_remain(memory::UnitIndex unit, memory::Queue& compute) override {
     engine_.rows_remain(unit, compute);
   }
   void gradient_complete(memory::UnitIndex unit, memory::Queue& compute) override {
+    mark(unit, true);
     engine_.gradient_complete(unit, compute);
   }
 
  private:
+  enum class Mark { none, acquired, completed };
+  double since_mark() {
+    auto const now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(marked_, now)).count();
+  }
+  memory::RowList all() const {
+    return {tokens_.data(), static_cast<std::int64_t>(tokens_.size())};
+  }
+
   memory::ParamProvider& engine_;
   std::vector<std::int32_t> tokens_;
+  std::vector<UnitCost> costs_ = std::vector<UnitCost>(1);
+  double update_ = 0.0;
+  Mark last_ = Mark::none;
+  memory::UnitIndex last_unit_ = memory::first_unit;
+  std::chrono::steady_clock::time_point marked_{};
 };
 
 class OverlapTraining {
@@ -86,6 +143,7 @@ class OverlapTraining {
                     static_cast<std::int32_t>(model_->vocabulary_size()));
     tokens_.assign(all.begin(), all.begin() + c.rows * c.length);
     params_ = std::make_unique<TokensOfAllRanks>(*engine_, std::move(all));
+    params_->begin_marks(model_->units().size());
   }
 
   /// Runs of steps with and without the delays in turns, after steps that make what later ones
@@ -101,6 +159,8 @@ class OverlapTraining {
           std::min(best.delayed, seconds_of_steps({case_.latency_seconds, 1e9 * case_.gb_per_s}));
       best.delay += (comm_.slept_seconds() - before) / turns / (case_.steps + 1);
     }
+    if (case_.needs_norm && memory::memory_space_of(compute_) == memory::MemorySpace::host)
+      best.bound = hidden_bound(step_cost(best.undelayed));
     return best;
   }
   std::int64_t parameters() const {
@@ -124,13 +184,79 @@ class OverlapTraining {
     settings.gradient_scale =
         static_cast<float>(1.0 / static_cast<double>(case_.rows * (case_.length - 1)));
     engine_->begin_step();
+    model::Batch const batch{tokens_.data(), case_.rows, case_.length, 0};
+    if (engine_->announces_next_lookup()) model_->announce_next(batch, *params_);
     engine_->begin_micro_step(0, 1);
-    (void)model_->train({tokens_.data(), case_.rows, case_.length, 0}, settings, *params_, compute_)
-        .value();
+    (void)model_->train(batch, settings, *params_, compute_).value();
     engine_->finish_step(1e-4);
+    params_->end_step();
+  }
+
+  /// The times of a step's units, measured without delays and scaled to @p seconds, and those of
+  /// their messages by the network's formula.
+  StepCost step_cost(double seconds) {
+    comm_.finish();
+    comm_.set({});
+    params_->begin_marks(model_->units().size());
+    for (int i = 0; i < case_.steps; ++i) step();
+    StepCost out{params_->costs(), message(128.0, 2.0)};
+    double const update = params_->update_seconds();
+    for (std::size_t u = 0; u < out.units.size(); ++u)
+      out.units[u].update = update * numel(u) / static_cast<double>(engine_->plan().padded_count());
+    double const scale = seconds / out.computation();
+    for (auto& u : out.units) {
+      u.update *= scale;
+      u.forward *= scale;
+      u.backward *= scale;
+    }
+    add_messages(out);
+    return out;
   }
 
  private:
+  double numel(std::size_t unit) const {
+    return static_cast<double>(engine_->plan().units()[unit].padded_numel);
+  }
+  double message(double bytes, double times = 1.0) const {
+    return case_.latency_seconds +
+           times * bytes * (case_.ranks - 1) / case_.ranks / (1e9 * case_.gb_per_s);
+  }
+  /// Rows of the embedding in two messages, of which the second is between the owners and equal
+  /// blocks: in @p bytes per element.
+  double messages_of_rows(std::int64_t rows, double bytes) const {
+    auto const& embedding = engine_->plan().units().front();
+    auto const& table = embedding.parameters.front();
+    double const others = numel(0) - static_cast<double>(table.numel),
+                 all = others + static_cast<double>(rows * (table.numel / table.shape.front()));
+    return message(2.0 * all) + message(bytes * all / case_.ranks);
+  }
+  /// Stage 3 gathers again what one step, planned with the network, gathers besides.
+  void add_messages(StepCost& out) {
+    auto& units = out.units;
+    auto const late = engine_->late_rows().value_or(0), rows = engine_->lookup_rows().value_or(0);
+    double const times = case_.stage == 0 ? 2.0 : 1.0;
+    for (std::size_t u = 0; u < units.size(); ++u) {
+      units[u].reduce = message(2.0 * numel(u), times);
+      units[u].gather = case_.stage == 0 ? 0.0 : message(2.0 * numel(u));
+    }
+    auto const move = [&](double UnitCost::*what, std::int64_t count, double bytes) {
+      if (count == 0) return;
+      units.back().*what += units.front().*what;
+      units.front().*what = messages_of_rows(count, bytes);
+    };
+    if (case_.stage > 0) move(&UnitCost::gather, rows, 2.0);
+    move(&UnitCost::reduce, late, 4.0);
+    if (case_.stage < 3) return;
+    comm_.set({case_.latency_seconds, 1e9 * case_.gb_per_s});
+    double const before = comm_.planned_seconds("all_gather");
+    step();
+    comm_.finish();
+    double again = comm_.planned_seconds("all_gather") - before;
+    for (auto const& u : units) again -= u.gather;
+    for (std::size_t u = 1; u + 1 < units.size() && again > 0.5 * units[u].gather; ++u)
+      again -= units[u].gather_again = units[u].gather;
+  }
+
   static ConfigTree config_of(OverlapCase const& c) {
     ConfigTree config = model::default_config("gpt2");
     config.set("n_layer", c.layers)
@@ -183,9 +309,10 @@ inline void measure_overlap(OverlapCase const& c, memory::Queue& compute) {
   std::printf(
       "{\"bench\": \"overlap\", \"parameters\": %ld, \"stage\": %d, \"ranks\": %d, \"gb_per_s\": "
       "%g, \"seconds\": %.5f, \"seconds_delayed\": %.5f, "
-      "\"delay\": %.5f, \"hidden\": %.3f, \"hidden_overlap_off\": %.3f}\n",
+      "\"delay\": %.5f, \"hidden\": %.3f, \"hidden_bound\": %s, \"hidden_overlap_off\": %.3f}\n",
       static_cast<long>(parameters), c.stage, c.ranks, c.gb_per_s, t.undelayed, t.delayed, t.delay,
-      t.hidden(), times[false].hidden());
+      t.hidden(), t.bound ? fmt::format("{:.3f}", *t.bound).c_str() : "null",
+      times[false].hidden());
 }
 
 }  // namespace tessera::test

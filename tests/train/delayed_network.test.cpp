@@ -52,7 +52,7 @@ TEST_P(DelayedNetwork, MovesThisRanksPartAndTakesTheFormulasTime) {
 
 /// ZeRO paper, section 7: a gradient reduction and a gathering of weights move 2 psi (N - 1) / N
 /// elements, whether as one all-reduce or as two. Stage 3 gathers twice; with overlap the rows of a
-/// step's tokens are reduced twice.
+/// step's tokens are reduced twice, and gathered twice for the lookup.
 TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
   for (bool const overlaps : {false, true})
     for (int stage = 0; stage <= 3; ++stage) {
@@ -69,12 +69,66 @@ TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
       double const volume = 2 * elements * (ranks - 1) / ranks * sizeof(bfloat16) / bandwidth,
                    planned = training.comm().planned_seconds() - before;
       EXPECT_GE(planned, volume * (1 - 1e-4)) << "stage " << stage;
-      if (stage < 3) EXPECT_LE(planned, volume * (overlaps ? 1.01 : 1 + 1e-4)) << "stage " << stage;
+      if (stage < 3) {
+        EXPECT_LE(planned, volume * (overlaps ? 1.02 : 1 + 1e-4)) << "stage " << stage;
+      }
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, DelayedNetwork, ::testing::Bool(),
                          [](auto const& info) { return info.param ? "Device" : "Host"; });
+
+/// Two equal units, by hand. Seconds: update 1, forward 2, backward 4 of each.
+TEST(Overlap, ItsBoundIsThatOfTheOrderOfAStep) {
+  UnitCost const unit{.update = 1, .forward = 2, .backward = 4};
+  StepCost step{{unit, unit}, 0.0};
+  EXPECT_EQ(shortest_step(step), 14);
+  EXPECT_EQ(hidden_bound(step), 0.0) << "no communication";
+  // gathers 1..2, 2..3 behind the updates; reductions 10..11, 14..15: only the last one shows
+  for (auto& u : step.units) u.gather = u.reduce = 1;
+  EXPECT_EQ(shortest_step(step), 15);
+  EXPECT_DOUBLE_EQ(hidden_bound(step), 1.0 - 1.0 / 4.0);
+  step.norm = 0.5;
+  EXPECT_DOUBLE_EQ(hidden_bound(step), 1.0 - 1.5 / 4.5);
+  // gathers 1..8, 8..15, so that the second forward ends at 17; reductions 21..28, 28..35
+  step.norm = 0.0;
+  for (auto& u : step.units) u.gather = u.reduce = 7;
+  EXPECT_EQ(shortest_step(step), 35);
+  EXPECT_DOUBLE_EQ(hidden_bound(step), 1.0 - 21.0 / 28.0);
+  // second gathers 15..16, 16..17 are hidden by the forward pass
+  for (auto& u : step.units) u.gather_again = 1;
+  EXPECT_EQ(shortest_step(step), 35);
+  // 15..18, 18..21: the second unit's backward waits from 17 to 18, the first one's for nothing
+  for (auto& u : step.units) u.gather_again = 3;
+  EXPECT_EQ(shortest_step(step), 36);
+}
+
+/// A lookup with a long update and few rows, and a block with a short one and many bytes: gathered
+/// first, the block is there when the lookup's rows are.
+TEST(Overlap, ItsBoundIsOfTheBetterOrderOfTheFirstTwoUpdates) {
+  StepCost const step{{{.update = 4, .gather = 1}, {.update = 1, .forward = 1, .gather = 4}}, 0.0};
+  EXPECT_EQ(step_in_order(step, false), 10) << "gathers 4..5, 5..9";
+  EXPECT_EQ(step_in_order(step, true), 7) << "gathers 1..5, 5..6";
+  EXPECT_EQ(shortest_step(step), 7);
+}
+
+/// What a step computes and sends is what the bound counts, but for the counts of rows.
+TEST(Overlap, ItsBoundCountsTheMessagesOfAStep) {
+  auto const queue = memory::make_inline_queue("compute");
+  for (int stage = 0; stage <= 3; ++stage) {
+    OverlapTraining training({2, 48, 3, 2, 16, stage, ranks, 1.0, 1, 0.0}, *queue, true);
+    for (int i = 0; i < 2; ++i) training.step();
+    auto const cost = training.step_cost(3.0);
+    EXPECT_NEAR(cost.computation(), 3.0, 1e-9);
+    training.comm().set({0.0, 1e9});
+    double const before = training.comm().planned_seconds();
+    training.step();
+    training.comm().finish();
+    double const planned = training.comm().planned_seconds() - before;
+    EXPECT_NEAR(cost.communication(), planned, 0.04 * planned) << "stage " << stage;
+    EXPECT_LE(hidden_bound(cost), 1.0);
+  }
+}
 
 TEST(Overlap, RefusesACaseThatIsNone) {
   auto const queue = memory::make_inline_queue("compute");

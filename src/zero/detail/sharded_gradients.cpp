@@ -49,7 +49,7 @@ class ShardedGradients final : public GradientFlow {
       context_.compute.wait(reduced_[position(unit)]);
       late_.keep_shard(shard(unit, 0));
     }
-    reducer_.let_fly(2);  // an embedding is longer on its way than a block is computed
+    reducer_.let_fly(3);  // an embedding is longer on its way than a block is computed
     reduce(unit, lent);
   }
 
