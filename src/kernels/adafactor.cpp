@@ -1,5 +1,6 @@
 #include "tessera/kernels/adafactor.hpp"
 
+#include "detail/adafactor_means.hpp"
 #include "detail/adafactor_sums.hpp"
 #include "detail/adafactor_update.hpp"
 #include "detail/partial_sums.hpp"
@@ -43,7 +44,8 @@ AdafactorPlace place_of(AdafactorRun const& r, std::int64_t first_item) {
           r.weights_out,
           static_cast<float>(r.learning_rate),
           static_cast<float>(r.weight_decay),
-          first_item};
+          first_item,
+          0};
 }
 
 /// Calls launch(batch, items) for as few batches as hold all runs; count(run) gives the items of
@@ -78,17 +80,16 @@ std::int64_t items_of(AdafactorStep const& step, Count const& count) {
   return items;
 }
 
-template <class G, class Launch>
-void sum_columns(AdafactorBatch const& batch, Launch const& launch) {
-  AdafactorColumnTiles<G> tiles{batch, {}};
+/// launch(rule, items) for the tiles of a batch, of which a run has tiles_of(run).
+template <template <class> class Rule, class G, class Tiles, class Launch>
+void sum_tiles(AdafactorBatch const& batch, Tiles const& tiles_of, Launch const& launch) {
+  Rule<G> tiles{{batch, {}}};
   std::int64_t count = 0;
   for (int i = 0; i < batch.runs; ++i) {
-    tiles.first_tile[i] = count;
-    count += batch.run[i].tiles();
+    tiles.batch.first_tile[i] = count;
+    count += tiles_of(batch.run[i]);
   }
-  if (count == 0) return;
-  launch(tiles, count);
-  launch(AdafactorColumnTotals{batch}, std::int64_t{batch.runs});
+  if (count > 0) launch(tiles, count);
 }
 
 /// Sums of the pieces of all runs by Rule, then the totals of each run.
@@ -106,22 +107,53 @@ void sum_pieces(Queue& q, char const* name, AdafactorStep const& step) {
       });
 }
 
-}  // namespace
-
-void adafactor_sums(Queue& q, AdafactorStep const& step) {
-  char const* const name = "tessera::kernels::adafactor_sums";
-  check(step, name);
-  sum_pieces<AdafactorRowSums, AdafactorTotals<true>>(q, name, step);
+/// Column sums by a sweep of their own, as a device's threads want it.
+void sum_columns(Queue& q, char const* name, AdafactorStep const& step) {
   with_partial_sums(q, name, items_of(step, column_partials_of),
                     [step, name](double* partial, auto const& launch) {
                       with_type(step.gradient_dtype, name, [&](auto tag) {
                         using G = typename decltype(tag)::type;
                         for_batches(step, partial, column_partials_of,
                                     [&](AdafactorBatch const& batch, std::int64_t) {
-                                      sum_columns<G>(batch, launch);
+                                      sum_tiles<AdafactorColumnTiles, G>(
+                                          batch, [](auto const& r) { return r.tiles(); }, launch);
+                                      launch(AdafactorColumnTotals{batch},
+                                             std::int64_t{batch.runs});
                                     });
                       });
                     });
+}
+
+std::int64_t partials_of(AdafactorPlace const& r) { return pieces_of(r) + column_partials_of(r); }
+
+/// Row and column sums in one sweep, as host threads want it.
+void sum_rows_and_columns(Queue& q, char const* name, AdafactorStep const& step) {
+  with_partial_sums(
+      q, name, items_of(step, partials_of), [step, name](double* partial, auto const& launch) {
+        with_type(step.gradient_dtype, name, [&](auto tag) {
+          using G = typename decltype(tag)::type;
+          for_batches(step, partial, partials_of, [&](AdafactorBatch batch, std::int64_t) {
+            for (int i = 0; i < batch.runs; ++i)
+              batch.run[i].column_partials = batch.run[i].pieces();
+            auto const items = [](AdafactorPlace const& r) {
+              return r.parameter.columns > 1 ? r.tiles() : r.pieces();
+            };
+            sum_tiles<AdafactorTileSums, G>(batch, items, launch);
+            launch(AdafactorTotals<true>{batch}, std::int64_t{batch.runs});
+            launch(AdafactorColumnTotals{batch}, std::int64_t{batch.runs});
+          });
+        });
+      });
+}
+
+}  // namespace
+
+void adafactor_sums(Queue& q, AdafactorStep const& step) {
+  char const* const name = "tessera::kernels::adafactor_sums";
+  check(step, name);
+  if (q.kind() != QueueKind::stream) return sum_rows_and_columns(q, name, step);
+  sum_pieces<AdafactorRowSums, AdafactorTotals<true>>(q, name, step);
+  sum_columns(q, name, step);
 }
 
 void adafactor_means(Queue& q, std::vector<AdafactorParameter> const& parameters,

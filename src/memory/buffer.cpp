@@ -151,6 +151,14 @@ void Buffer::release() noexcept {
   MemoryTracker::of(space_).remove(purpose_, name_, bytes_);
   data_ = nullptr;
 }
+bool Buffer::populate() const noexcept {
+  if (!data_ || planned_ || space_ != MemorySpace::host) return true;
+#ifdef MADV_POPULATE_WRITE
+  return madvise(data_, bytes_, MADV_POPULATE_WRITE) == 0;
+#else
+  return false;
+#endif
+}
 TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims,
                         std::size_t offset_bytes) const {
   TensorView const out(static_cast<std::byte*>(data_) + offset_bytes, dtype, dims);

@@ -19,7 +19,9 @@ Names const distribution{"world_size",           "micro_batch_size",
                          "prefetch_bucket_size", "param_persistence_threshold",
                          "max_live_parameters",  "shard_group_size",
                          "hierarchical_gather",  "secondary_group_size",
-                         "reduce_once"};
+                         "reduce_once",          "reduce_scatter",
+                         "offload_optimizer",    "offload_param",
+                         "cpu_checkpointing",    "tuning"};
 
 /// Resolved values that decide only what a run writes about itself.
 Names const reporting{"steps_per_print",     "wall_clock_breakdown", "memory_breakdown",
@@ -27,14 +29,23 @@ Names const reporting{"steps_per_print",     "wall_clock_breakdown", "memory_bre
                       "trainer_tensorboard", "flops_profiler",       "comms_logger"};
 
 /// Arguments that change what steps compute, and that no other part of the description has.
-Names const training_arguments{"seed", "tf32", "reset_attention_mask", "reset_position_ids",
-                               "eod_mask_loss"};
+Names const training_arguments{"seed",          "tf32",
+                               "eod_mask_loss", "reset_attention_mask",
+                               "use_peft_lora", "reset_position_ids",
+                               "lora_r",        "lora_target_modules",
+                               "lora_alpha",    "frozen_parameters",
+                               "lora_dropout",  "max_eval_samples",
+                               "use_rslora",    "delayed_update_from_step"};
+
+/// Members of config.json, by family: the probability of dropout in attention.
+constexpr char const* attention_dropouts[] = {"attn_pdrop", "attention_dropout"};
 
 /// Arguments that other parts of the description have as resolved values, and those that say what
 /// this start of the program does.
 Names const covered_arguments{"model_name_or_path",
                               "config_name",
                               "config_overrides",
+                              "adapter",
                               "model_type",
                               "tokenizer_name",
                               "dtype",
@@ -122,6 +133,20 @@ ConfigTree const* member(ConfigTree const& tree, std::string_view block, std::st
   auto const* found = tree.find(block);
   auto const* entry = found ? found->find(name) : nullptr;
   return entry ? entry->find("value") : nullptr;
+}
+
+/// cuDNN's attention draws other masks than the portable kernel.
+bool drops_attention(ConfigTree const& model_config) {
+  return std::any_of(std::begin(attention_dropouts), std::end(attention_dropouts),
+                     [&](char const* name) {
+                       return model_config.is_object() && model_config.get_double(name, 0.0) > 0.0;
+                     });
+}
+
+/// Whether a step computes something else when the argument of this name has another value.
+bool changes_training(std::string_view argument, ConfigTree const& model_config) {
+  return training_arguments.contains(argument) ||
+         (argument == "device_attention" && drops_attention(model_config));
 }
 
 /// The texts of values in @p block that both sides have, by @p of(name): null: not compared.
@@ -224,9 +249,8 @@ ResumeChanges compare(RunDescription const& saved, RunDescription const& now) {
   append(compare_models(saved.model_config, now.model_config));
   append(DataComparison(saved.data, now.data).evaluation_data());
   compare_block(saved, now, "arguments", [&](std::string_view name) {
-    return covered_arguments.contains(name)    ? nullptr
-           : training_arguments.contains(name) ? &changes.training
-                                               : &changes.other;
+    if (covered_arguments.contains(name)) return static_cast<std::vector<std::string>*>(nullptr);
+    return changes_training(name, now.model_config) ? &changes.training : &changes.other;
   });
   return changes;
 }

@@ -318,9 +318,9 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
   report_prefetch(*run.engine);
   if (step == run.state.first_step) {
     auto const& engine = run.engine->config();
-    auto const late_rows = run.engine->late_rows();
-    log::info(concat("uses: ", used_paths_text(engine, job_.comm.size(), late_rows)));
-    job_.status.set("uses", used_paths(engine, job_.comm.size(), late_rows));
+    auto const late = run.engine->late_rows(), lookup = run.engine->lookup_rows();
+    log::info(concat("uses: ", used_paths_text(engine, job_.comm.size(), late, lookup)));
+    job_.status.set("uses", used_paths(engine, job_.comm.size(), late, lookup));
   }
   if (reporting.memory_breakdown && step == run.state.first_step) log::info(memory_text());
   if (reporting.flops_profiler && step == reporting.flops_profiler->step)

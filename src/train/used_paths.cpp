@@ -40,7 +40,8 @@ ResidentPages resident_pages() {
 }
 
 ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
-                      std::optional<std::int64_t> late_rows) {
+                      std::optional<std::int64_t> late_rows,
+                      std::optional<std::int64_t> lookup_rows) {
   ConfigTree out;
   for (auto const& used : kernels::used_routes()) {
     ConfigTree routes = out.find(used.computation) ? *out.find(used.computation) : ConfigTree();
@@ -64,6 +65,9 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
     out.set(
         "tied embedding",
         ConfigTree().set("reduced_before_the_blocks", *late_rows > 0).set("late_rows", *late_rows));
+  if (lookup_rows)
+    out.set("embedding lookup",
+            ConfigTree().set("rows_gathered_apart", *lookup_rows > 0).set("rows", *lookup_rows));
   if (ranks > 1 && engine.weight_code_bits > 0)
     out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
   auto const pages = resident_pages();
@@ -73,7 +77,8 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
 }
 
 std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
-                            std::optional<std::int64_t> late_rows) {
+                            std::optional<std::int64_t> late_rows,
+                            std::optional<std::int64_t> lookup_rows) {
   std::string out = kernels::used_routes_text();
   if (ranks > 1 && engine.weight_code_bits > 0)
     out += fmt::format("; weights gathered as int{} codes", engine.weight_code_bits);
@@ -93,6 +98,11 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
                        with_commas(*late_rows));
   else if (late_rows)
     out += "; tied embedding reduced at the end of backward";
+  if (lookup_rows && *lookup_rows > 0)
+    out += fmt::format("; {} rows of the embedding gathered for the lookup",
+                       with_commas(*lookup_rows));
+  else if (lookup_rows)
+    out += "; embedding gathered completely for the lookup";
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",
                            counted(memory::Runtime::threads(), "thread"), human_bytes(pages.huge),

@@ -60,10 +60,8 @@ class StagedEngine final : public WeightsEngine {
 
   void announce_rows(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
     expect_unit(unit);
-    auto const& in_model = trained_.in_model[position(unit)];
-    auto const found = std::find(in_model.begin(), in_model.end(), parameter);
-    if (found == in_model.end()) return;
-    gradients_->announce_rows(unit, static_cast<std::size_t>(found - in_model.begin()), rows);
+    if (auto const trained = trained_index(unit, parameter))
+      gradients_->announce_rows(unit, *trained, rows);
   }
 
   void rows_remain(UnitIndex unit, memory::Queue&) override {

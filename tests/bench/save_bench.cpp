@@ -17,6 +17,7 @@
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/streaming.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
 namespace {
@@ -87,6 +88,7 @@ class Contest {
   void run(int rounds) {
     std::vector<std::pair<std::string, std::function<double()>>> const turns{
         {"copy", [&] { return timed([&] { copy(); }); }},
+        {"copy_streamed", [&] { return timed([&] { copy_streamed(); }); }},
         {"async_stall", [&] { return stall(); }},
         {"raw_write", [&] { return write_new(Cache::used); }},
         {"raw_write_direct", [&] { return write_new(Cache::passed_by); }},
@@ -112,16 +114,18 @@ class Contest {
     for (auto const& [name, samples] : samples_)
       std::printf(", \"%s_s\": %.4f, \"%s_best_s\": %.4f", name.c_str(),
                   bench::summary(samples).median, name.c_str(), bench::summary(samples).best);
+    // the C library's memcpy passes the caches or not by its size
+    auto const median = [&](char const* name) { return bench::summary(samples_[name]).median; };
+    char const* const copy = median("copy") < median("copy_streamed") ? "copy" : "copy_streamed";
     // throughput of the first over that of the second; for the stall times
     for (auto const& [name, own, other] :
-         {std::tuple{"stall_over_copy", "copy", "async_stall"},
+         {std::tuple{"stall_over_copy", copy, "async_stall"},
           {"stall_over_save", "save", "async_stall"},
           {"save_over_raw", "raw_write", "save"},
           {"save_over_direct", "raw_write_direct", "save"},
           {"restore_over_raw", "raw_read", "restore"},
           {"restore_other_ranks_over_raw", "raw_read", "restore_other_ranks"}}) {
-      double const a = bench::summary(samples_[own]).median,
-                   b = bench::summary(samples_[other]).median;
+      double const a = median(own), b = median(other);
       double const best = bench::summary(samples_[own]).best / bench::summary(samples_[other]).best;
       bool const stall = std::string_view(other) == "async_stall";
       std::printf(", \"%s\": %.3f, \"%s_best\": %.3f", name, stall ? b / a : a / b, name,
@@ -179,6 +183,13 @@ class Contest {
     for (std::size_t s = 0; s < 3; ++s)
       std::memcpy(copies_.memory[s].data(), states_.memory[s].data(),
                   states_.memory[s].size() * sizeof(float));
+  }
+  /// Past the caches, whatever the C library thinks of the size.
+  void copy_streamed() {
+    for (std::size_t s = 0; s < 3; ++s)
+      stream_bytes(copies_.memory[s].data(), states_.memory[s].data(),
+                   states_.memory[s].size() * sizeof(float));
+    finish_streaming();
   }
   /// What an asynchronous save takes from steps of 20 ms that leave the processor free.
   double stall() {

@@ -1,7 +1,9 @@
 /// Saves in phases over real ranks: what a snapshot holds, and where a failure shows.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "shared_fixture.hpp"
@@ -83,6 +85,29 @@ TEST_F(SaverOverRanks, SnapshotMemoryIsNamedAndUsedAgain) {
     EXPECT_EQ(held(), BackgroundSaver::snapshot_bytes(plan, checkpoint::layers_of(state.views())));
   }
   EXPECT_TRUE(checkpoint::verify(dir / "checkpoints/step_00000003").ok());
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t mapped = 0, resident = 0;
+  statm >> mapped >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(SaverOverRanks, ReservedMemoryHasItsPagesBeforeTheFirstSave) {
+  if (memory::Buffer page("page", memory::Purpose::workspace, 4096); !page.populate())
+    GTEST_SKIP() << "the kernel cannot populate pages";
+  constexpr std::int64_t numel = 1 << 24;
+  memory::ParameterSpec weight;
+  weight.name = "w";
+  weight.shape = {numel};
+  zero::PartitionPlan const large({{"unit", {weight}}}, comm->size());
+  auto const before = resident_bytes();
+  saver.reserve(large, {{optim::Extent::elementwise, {"fp32"}}});
+  auto const wanted = before + numel / comm->size() * 4 * 3 / 4;
+  for (int look = 0; look < 3000 && resident_bytes() < wanted; ++look)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_GE(resident_bytes(), wanted);
 }
 
 TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {

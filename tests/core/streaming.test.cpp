@@ -9,7 +9,8 @@ namespace tessera {
 namespace {
 
 TEST(Streaming, CopiesAnyNumberOfBytesToAnyPlaceAndNothingElse) {
-  for (std::size_t bytes : {0, 1, 31, 32, 33, 127, 128, 129, 511, 4096, 5001})
+  for (std::size_t bytes :
+       {0, 1, 31, 32, 33, 127, 128, 129, 511, 4096, 5001, 16383, 16384, 16511, 65536, 70001})
     for (std::size_t to_shift : {0, 1, 15, 32, 63})
       for (std::size_t from_shift : {0, 1, 33}) {
         std::vector<unsigned char> from(from_shift + bytes), to(to_shift + bytes + 64, 0xA5);

@@ -86,6 +86,34 @@ TEST(Adafactor, SumsAreThoseOfRowsAndColumns) {
   }
 }
 
+std::vector<bfloat16> rounded_to_bf16(Floats const& values) {
+  return {values.begin(), values.end()};
+}
+
+TEST(Adafactor, SumsInOneSweepHaveTheBitsOfSeparateOnes) {
+  tessera::test::FakeDevice device;
+  auto const host = memory::make_inline_queue("compute");
+  auto const stream = memory::make_stream_queue("compute");  // separate sweeps on host threads
+  for (Dtype dtype : {Dtype::fp32, Dtype::bf16})
+    for (int part = 0; part < 3; ++part) {
+      Case a, b;
+      for (Case* c : {&a, &b}) {
+        auto step = c->step(part, part + 1);
+        step.gradient_dtype = dtype;
+        auto const narrow = rounded_to_bf16(c->gradients);
+        if (dtype == Dtype::bf16)
+          for (auto& r : step.runs)
+            r.gradient =
+                narrow.data() + (static_cast<float const*>(r.gradient) - c->gradients.data());
+        Queue& q = c == &a ? *host : *stream;
+        adafactor_sums(q, step);
+        q.record().wait("the sums", std::chrono::seconds(60));
+      }
+      EXPECT_EQ(a.sums, b.sums) << part;
+      EXPECT_GT(a.sums[0], 0.0);
+    }
+}
+
 TEST(Adafactor, QueuesAgree) {
   tessera::test::FakeDevice device;
   auto const host = memory::make_inline_queue("compute");

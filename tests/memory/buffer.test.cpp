@@ -1,6 +1,7 @@
 #include "tessera/memory/buffer.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -86,6 +87,27 @@ TEST(Buffer, ViewsStartAtTheirOffset) {
   auto const v = b.view(Dtype::fp32, {4, 8}, 128);
   EXPECT_EQ(static_cast<char*>(v.data()) - static_cast<char*>(b.data()), 128);
   EXPECT_EQ(v.numel(), 32);
+}
+
+std::size_t resident_pages(Buffer const& buffer) {
+  std::vector<unsigned char> pages((buffer.bytes() + 4095) / 4096);
+  EXPECT_EQ(mincore(buffer.data(), buffer.bytes(), pages.data()), 0);
+  return static_cast<std::size_t>(
+      std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+}
+
+TEST(Buffer, PopulateGivesEveryPageItsPlaceAndKeepsTheContent) {
+  for (std::size_t const pages : {3, 2048}) {
+    Buffer const buffer("pages", Purpose::workspace, pages * 4096);
+    auto* const bytes = static_cast<unsigned char*>(buffer.data());
+    bytes[4096 + 5] = 77;
+    EXPECT_LT(resident_pages(buffer), pages);
+    if (!buffer.populate()) GTEST_SKIP() << "the kernel cannot populate pages";
+    EXPECT_EQ(resident_pages(buffer), pages);
+    EXPECT_EQ(bytes[4096 + 5], 77);
+    EXPECT_EQ(bytes[0], 0);
+  }
+  EXPECT_TRUE(Buffer().populate());
 }
 
 TEST(Buffer, OfNoBytesOwnsNothing) {

@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/resolved_config.hpp"
+#include "tessera/core/error.hpp"
+
 namespace tessera::train {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::UnorderedElementsAreArray;
 
 ConfigTree json(char const* text) { return ConfigTree::parse(text, "test"); }
 
@@ -101,6 +107,110 @@ TEST(ResumeChanges, WhatStepsComputeAndWhatDoesNotMatterToThem) {
                           "validation_file was v.txt, is w.txt", "seed was 7, is 8"));
   EXPECT_THAT(changes.other, ElementsAre("stage was 2, is 3", "world_size was 2, is 4",
                                          "save_steps was 500.0, is 50"));
+}
+
+/// All members of a described configuration with another value, as "name was x, is y".
+ConfigTree with_values(ConfigTree const& described, char const* value) {
+  ConfigTree out = ConfigTree::object();
+  for (auto const& [name, entry] : described.as_object())
+    out.set(name, ConfigTree::object().set("value", value));
+  return out;
+}
+std::vector<std::string> changed(std::initializer_list<char const*> names) {
+  std::vector<std::string> out;
+  for (auto const* name : names) out.push_back(concat(name, " was x, is y"));
+  return out;
+}
+ResumeChanges changes_of_all(char const* block, ConfigTree const& described) {
+  RunDescription saved, now;
+  saved.resolved_config = ConfigTree::object().set(block, with_values(described, "x"));
+  now.resolved_config = ConfigTree::object().set(block, with_values(described, "y"));
+  return compare(saved, now);
+}
+
+TEST(ResumeChanges, EveryOptionIsKnown) {
+  auto const changes = changes_of_all("arguments", config::describe(config::TrainingArguments()));
+  EXPECT_THAT(changes.other, UnorderedElementsAreArray(changed({"preprocessing_num_workers",
+                                                                "dataloader_num_workers",
+                                                                "dataloader_prefetch_factor",
+                                                                "per_device_eval_batch_size",
+                                                                "auto_find_batch_size",
+                                                                "gradient_checkpointing",
+                                                                "recompute",
+                                                                "eval_on_start",
+                                                                "eval_strategy",
+                                                                "eval_steps",
+                                                                "eval_delay",
+                                                                "load_best_model_at_end",
+                                                                "metric_for_best_model",
+                                                                "greater_is_better",
+                                                                "early_stopping_patience",
+                                                                "early_stopping_threshold",
+                                                                "save_strategy",
+                                                                "save_steps",
+                                                                "save_total_limit",
+                                                                "save_only_model",
+                                                                "async_save",
+                                                                "checkpoint_ranks_per_file",
+                                                                "max_save_failures",
+                                                                "max_skipped_steps",
+                                                                "use_cpu",
+                                                                "device_memory",
+                                                                "host_memory",
+                                                                "deterministic",
+                                                                "device_attention",
+                                                                "device_gelu",
+                                                                "cuda_graphs",
+                                                                "communication_multiprocessors",
+                                                                "threads",
+                                                                "collectives",
+                                                                "auto_tune",
+                                                                "tune_minutes",
+                                                                "comm_timeout",
+                                                                "node_timeout",
+                                                                "logging_strategy",
+                                                                "logging_steps",
+                                                                "logging_dir",
+                                                                "logging_nan_inf_filter",
+                                                                "include_num_input_tokens_seen",
+                                                                "log_on_each_node",
+                                                                "log_level",
+                                                                "log_level_replica",
+                                                                "log_dir"})))
+      << "an option that is new here changes the steps, is covered by another value, or belongs "
+         "into this list";
+}
+
+TEST(ResumeChanges, WhatChangesTheStepsIsNotCalledTheSame) {
+  auto const arguments = changes_of_all("arguments", config::describe(config::TrainingArguments()));
+  EXPECT_THAT(
+      arguments.training,
+      UnorderedElementsAreArray(changed(
+          {"seed", "tf32", "eod_mask_loss", "reset_attention_mask", "reset_position_ids",
+           "use_peft_lora", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules",
+           "use_rslora", "frozen_parameters", "max_eval_samples", "delayed_update_from_step"})));
+  auto const engine = changes_of_all("engine", config::describe(config::ResolvedConfig()));
+  auto const place = changed({"offload_optimizer", "offload_param", "cpu_checkpointing",
+                              "reduce_scatter", "stage", "reduce_once"});
+  EXPECT_THAT(engine.other, IsSupersetOf(place));
+  EXPECT_THAT(engine.training,
+              IsSupersetOf(changed({"fp8", "dtype", "optimizer", "beta1", "quantized_gradients",
+                                    "reproducible_world", "label_smoothing"})));
+}
+
+TEST(ResumeChanges, AttentionOfAGpuHasOtherMasksOnlyWithDropout) {
+  for (char const* dropout : {R"({"attn_pdrop": 0.1})", R"({"attention_dropout": 0.1})"})
+    for (bool const drops : {true, false}) {
+      auto saved = run();
+      saved.model_config = json(drops ? dropout : R"({"attn_pdrop": 0.0, "resid_pdrop": 0.1})");
+      auto now = saved;
+      saved.resolved_config = json(R"({"arguments": {"device_attention": {"value": "cudnn"}}})");
+      now.resolved_config = json(R"({"arguments": {"device_attention": {"value": "portable"}}})");
+      auto const changes = compare(saved, now);
+      auto const text = ElementsAre("device_attention was cudnn, is portable");
+      EXPECT_THAT(drops ? changes.training : changes.other, text);
+      EXPECT_THAT(drops ? changes.other : changes.training, IsEmpty());
+    }
 }
 
 TEST(ResumeChanges, WhatACheckpointDoesNotSayIsNotCompared) {

@@ -39,6 +39,13 @@ TEST(UsedPaths, AreThoseOfTheStep) {
   EXPECT_THAT(used_paths_text(config, 2, 0),
               HasSubstr("; tied embedding reduced at the end of backward;"));
   EXPECT_EQ(tree.find("tied embedding"), nullptr);
+  EXPECT_THAT(text, Not(HasSubstr("lookup")));
+  EXPECT_THAT(used_paths_text(config, 2, {}, 4'321),
+              HasSubstr("; 4,321 rows of the embedding gathered for the lookup;"));
+  EXPECT_THAT(used_paths_text(config, 2, {}, 0),
+              HasSubstr("; embedding gathered completely for the lookup;"));
+  EXPECT_EQ(tree.find("embedding lookup"), nullptr);
+  EXPECT_EQ(used_paths(config, 2, {}, 7).at("embedding lookup").at("rows").as_int(), 7);
   EXPECT_EQ(used_paths(config, 2, 7).at("tied embedding").at("late_rows").as_int(), 7);
   config.weight_code_bits = 8;
   config.quantized_gradients = {.ranks_per_node = 2, .feedback = {}};

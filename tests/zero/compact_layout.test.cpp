@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
+#include "detail/compact_blocks.hpp"
 #include "detail_fixture.hpp"
 
 namespace tessera::zero::detail {
@@ -100,6 +102,38 @@ TEST(CompactLayout, LeavesHalfOfTheUnitOut) {
   auto const rows = CompactLayout::most_rows(large.unit(first_unit), 0);
   EXPECT_LE(CompactLayout::numel_of(large.unit(first_unit), 0, rows), 4000);
   EXPECT_GT(rows, 490);
+  auto const quarter = CompactLayout::most_rows(large.unit(first_unit), 0, 4);
+  EXPECT_LE(CompactLayout::numel_of(large.unit(first_unit), 0, quarter), 2000);
+  EXPECT_GT(quarter, 240);
+}
+
+/// Every element of a layout has one owner and one block; what a rank sends, another receives.
+TEST(CompactLayout, IsTheSameInRunsAndInBlocks) {
+  for (int const ranks : {1, 2, 3, 4, 7}) {
+    auto const plan = plan_of(ranks);
+    auto const& unit = plan.unit(first_unit);
+    CompactLayout const layout(unit, table, {0, 12, 13, 36});
+    CompactBlocks const over(layout, unit, ranks);
+    EXPECT_EQ(over.block() % 32, 0);
+    EXPECT_GE(over.all_blocks(), layout.numel());
+    std::vector<int> owner(static_cast<std::size_t>(layout.numel()), -1), received = owner;
+    for (int r = 0; r < ranks; ++r) {
+      auto const runs = over.blocks_of_run(r), blocks = over.owners_of_block(r);
+      for (int q = 0; q < ranks; ++q) {
+        auto const i = static_cast<std::size_t>(q);
+        EXPECT_EQ(runs.counts[i], over.owners_of_block(q).counts[static_cast<std::size_t>(r)]);
+        for (std::int64_t k = 0; k < runs.counts[i]; ++k) {
+          auto const at = over.run_begin(r) + runs.offsets[i] + k;
+          EXPECT_EQ(at / over.block(), q);
+          EXPECT_EQ(std::exchange(owner[static_cast<std::size_t>(at)], r), -1);
+        }
+        for (std::int64_t k = 0; k < blocks.counts[i]; ++k)
+          received[static_cast<std::size_t>(r * over.block() + blocks.offsets[i] + k)] = q;
+      }
+    }
+    EXPECT_EQ(owner, received);
+    EXPECT_EQ(std::count(owner.begin(), owner.end(), -1), 0);
+  }
 }
 
 }  // namespace

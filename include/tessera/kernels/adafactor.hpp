@@ -47,7 +47,7 @@ struct AdafactorRun {
 ///   p <- p - lr * weight_decay * p - u
 /// in fp32, sums in double. Source: Shazeer & Stern, "Adafactor: Adaptive Learning Rates with
 /// Sublinear Memory Cost", ICML 2018, Alg. 4 and 5, in the form of transformers' Adafactor.
-/// Traffic of all kernels 24 B read + 4 B written (+2).
+/// Traffic of all kernels 20 B read (24 B on a device) + 4 B written (+2).
 struct AdafactorStep {
   std::vector<AdafactorRun> runs;
   Dtype gradient_dtype = Dtype::fp32;
@@ -62,7 +62,7 @@ struct AdafactorStep {
 /// number of threads. Sums of rows and columns without elements in the runs are not written.
 void adafactor_sums(Queue& q, AdafactorStep const& step);
 /// Updates the means of complete parameters with sums that have been added over the ranks, and puts
-/// 1 / sqrt of their factors in the place of the sums. On a skipped step no mean changes.
+/// 1 / sqrt of their factors in the place of the sums, in fp32. On a skipped step no mean changes.
 void adafactor_means(Queue& q, std::vector<AdafactorParameter> const& parameters,
                      AdafactorStep const& step);
 /// Writes what the runs contribute to `update_square`, after adafactor_means().

@@ -34,6 +34,9 @@ class Buffer {
   /// View that starts @p offset_bytes after the start of the buffer.
   TensorView view(Dtype dtype, std::initializer_list<std::int64_t> dims,
                   std::size_t offset_bytes = 0) const;
+  /// Gives every page of host memory its place now and not at its first use; keeps what it holds,
+  /// other threads may use it meanwhile. @return false: the system cannot (Linux before 5.14)
+  bool populate() const noexcept;
 
  private:
   void release() noexcept;

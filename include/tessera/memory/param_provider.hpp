@@ -113,6 +113,20 @@ class ParamProvider {
  public:
   virtual ~ParamProvider() = default;
 
+  /// Before begin_pass() of a training pass: its first lease, of @p unit, will be read only at
+  /// @p rows of @p parameter, and in its other parameters. Then the lease need not have the other
+  /// rows. The rows are read in the call. On all ranks or on none.
+  virtual void announce_lookup(UnitIndex unit, std::size_t parameter, RowList rows) {
+    (void)unit, (void)parameter, (void)rows;
+  }
+  /// Whether announce_next_lookup() has an effect.
+  virtual bool announces_next_lookup() const { return false; }
+  /// Before the end of a step, what announce_lookup() will say of the next step's first pass. On
+  /// all ranks or on none. A pass that comes instead of it is as correct, and slower.
+  virtual void announce_next_lookup(UnitIndex unit, std::size_t parameter, RowList rows) {
+    (void)unit, (void)parameter, (void)rows;
+  }
+
   /// Sets the prefetch order: the units that will be acquired, in this order. Called at the start
   /// of a forward and backward pass, or of an evaluation.
   virtual void begin_pass(Pass pass, std::vector<UnitIndex> acquisitions) = 0;

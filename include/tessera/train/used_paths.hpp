@@ -20,11 +20,13 @@ struct ResidentPages {
 ResidentPages resident_pages();
 
 /// status.json's member "uses".
-/// @param late_rows of the first step, see zero::Engine
+/// @param late_rows, lookup_rows of the first step, see zero::Engine
 ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
-                      std::optional<std::int64_t> late_rows = {});
+                      std::optional<std::int64_t> late_rows = {},
+                      std::optional<std::int64_t> lookup_rows = {});
 /// "attention tiles on the host; products oneDNN fp32; gradients reduced in fp32 over 2 ranks, ..."
 std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
-                            std::optional<std::int64_t> late_rows = {});
+                            std::optional<std::int64_t> late_rows = {},
+                            std::optional<std::int64_t> lookup_rows = {});
 
 }  // namespace tessera::train

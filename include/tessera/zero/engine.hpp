@@ -223,6 +223,9 @@ class Engine : public memory::ParamProvider {
   /// Rows of a tied embedding whose gradients the last step reduced at the end, and the others
   /// before; 0: all at the end. None without such an embedding or other ranks.
   virtual std::optional<std::int64_t> late_rows() const { return {}; }
+  /// Rows of an embedding that were gathered for a lookup without the rest of it, the last time
+  /// that it could be so; 0: they were too many. None without announced lookups or other ranks.
+  virtual std::optional<std::int64_t> lookup_rows() const { return {}; }
 };
 
 /// Memory space of a state, and the queue that updates and copies it. The queue outlives the

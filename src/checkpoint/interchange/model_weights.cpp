@@ -57,9 +57,11 @@ std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
     return std::make_unique<SafetensorsWeights>(directory);
   if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json"))
     return detail::open_torch_weights(directory);
-  throw IoError(concat(directory.string(),
-                       " has neither model.safetensors nor pytorch_model.bin, nor an index of "
-                       "either; give a Hugging Face model directory"));
+  throw IoError(
+      concat(directory.string(),
+             " has neither model.safetensors nor pytorch_model.bin, nor an index of "
+             "either; give a Hugging Face model directory with weights, or train from random "
+             "weights with --config_name in place of --model_name_or_path"));
 }
 
 /// A list of at most ten problems.

@@ -221,8 +221,10 @@ SafetensorsReader::SafetensorsReader(fs::path const& path) : state_(std::make_un
   } else if (fs::exists(single, error)) {
     state_->add(single);
   } else {
-    TESSERA_VALIDATE(fs::exists(index, error), IoError, path.string(),
-                     " has neither model.safetensors nor model.safetensors.index.json");
+    TESSERA_VALIDATE(
+        fs::exists(index, error), IoError, path.string(),
+        " has neither model.safetensors nor model.safetensors.index.json; give a directory "
+        "of Hugging Face weights");
     state_->add_index(index);
   }
 }

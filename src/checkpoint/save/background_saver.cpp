@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/streaming.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 
@@ -48,6 +48,9 @@ struct Copy {
 
 constexpr std::size_t copy_at_once = std::size_t{16} << 20;
 
+/// By non-temporal stores: nobody reads the copy before the disk's thread, and states are larger
+/// than the caches. The C library's memcpy uses them only for single copies of 3/8 of the last
+/// cache and more; pieces for several threads are smaller.
 void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
   std::vector<Copy> parts;
   for (auto const& copy : copies)
@@ -56,7 +59,8 @@ void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
   std::atomic<std::size_t> next{0};
   auto const work = [&] {
     for (std::size_t i = next++; i < parts.size(); i = next++)
-      std::memcpy(parts[i].to, parts[i].from, parts[i].bytes);
+      stream_bytes(parts[i].to, parts[i].from, parts[i].bytes);
+    finish_streaming();
   };
   std::vector<std::jthread> helpers;
   for (std::size_t i = 1; i < std::min(parts.size(), static_cast<std::size_t>(threads)); ++i)
@@ -107,7 +111,7 @@ struct BackgroundSaver::Impl {
 
   comm::Collectives& comm;
   int copy_threads;
-  std::vector<memory::Buffer> snapshots;  ///< one a state: this rank's partition
+  std::vector<std::shared_ptr<memory::Buffer>> snapshots;  ///< one a state: this rank's partition
   std::unique_ptr<Flight> flight;
   memory::Event deleted;  ///< what earlier saves have replaced or pruned
   std::unique_ptr<memory::Queue> disk =
@@ -117,6 +121,16 @@ struct BackgroundSaver::Impl {
   /// The others have copies of the same states.
   bool writes(zero::PartitionPlan const& plan) const { return plan.is_in_first_copy(comm.rank()); }
 
+  void allocate(std::vector<std::size_t> const& bytes) {
+    snapshots.resize(std::max(snapshots.size(), bytes.size()));
+    for (std::size_t k = 0; k < bytes.size(); ++k) {
+      if (snapshots[k] && snapshots[k]->bytes() >= bytes[k]) continue;
+      snapshots[k].reset();
+      snapshots[k] = std::make_shared<memory::Buffer>("checkpoint snapshot",
+                                                      memory::Purpose::workspace, bytes[k]);
+    }
+  }
+
   StateViews copy(zero::PartitionPlan const& of_parameters, StateViews const& states) {
     StateViews out;
     std::vector<Copy> copies;
@@ -125,7 +139,7 @@ struct BackgroundSaver::Impl {
       auto& view = out.emplace_back(states[s].name, std::vector<float*>{}, states[s].extent);
       for (std::size_t u = 0; u < plan.units().size(); ++u) {
         auto const& unit = plan.units()[u];
-        view.unit_shards.push_back(static_cast<float*>(snapshots[s].data()) +
+        view.unit_shards.push_back(static_cast<float*>(snapshots[s]->data()) +
                                    unit.partition_offset.value());
         copies.push_back({reinterpret_cast<char*>(view.unit_shards.back()),
                           reinterpret_cast<char const*>(states[s].unit_shards[u]),
@@ -243,14 +257,10 @@ std::size_t BackgroundSaver::snapshot_bytes(zero::PartitionPlan const& plan,
 
 void BackgroundSaver::reserve(zero::PartitionPlan const& plan, StateLayers const& layers) {
   if (!impl_->writes(plan)) return;
-  auto const bytes = bytes_of_states(plan, layers);
-  auto& snapshots = impl_->snapshots;
-  snapshots.resize(std::max(snapshots.size(), bytes.size()));
-  for (std::size_t k = 0; k < bytes.size(); ++k)
-    if (snapshots[k].bytes() < bytes[k]) {
-      snapshots[k] = {};
-      snapshots[k] = {"checkpoint snapshot", memory::Purpose::workspace, bytes[k]};
-    }
+  impl_->allocate(bytes_of_states(plan, layers));
+  // shared with the task: a larger snapshot may take the place of this one before it has run
+  for (auto const& snapshot : impl_->snapshots)
+    impl_->disk->submit([snapshot] { (void)snapshot->populate(); });
 }
 
 void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states, Source source) {
@@ -268,7 +278,7 @@ void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states
                            request.plan.ranks(), " ranks is saved by ", comm.size());
           if (impl_->leads()) name = impl_->prepare(f);
           if (source == Source::in_place || !impl_->writes(request.plan)) return;
-          reserve(request.plan, f.layers);
+          impl_->allocate(bytes_of_states(request.plan, f.layers));
           f.views = impl_->copy(request.plan, states);
         },
         [&] { detail::undo(name, !name.empty())(); });

@@ -4,6 +4,8 @@
 /// with a single column.
 
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "detail/interleaved_sums.hpp"
 #include "detail/launch.hpp"
@@ -34,7 +36,8 @@ struct AdafactorPlace {
   void const* gradient;
   void* weights_out;
   float learning_rate, weight_decay;
-  std::int64_t first_item;  ///< of this run, in the launch
+  std::int64_t first_item;       ///< of this run, in the launch
+  std::int64_t column_partials;  ///< where those of columns begin among the run's partial sums
 
   KOKKOS_FUNCTION std::int64_t width() const {
     return parameter.columns > 1 ? parameter.columns : column_piece;
@@ -88,6 +91,21 @@ struct AdafactorPiece {
   }
 };
 
+/// Factors of rows or columns in the place of their sums: fp32 in the first half of that memory, so
+/// that updates read half the bytes and convert nothing.
+struct AdafactorFactors {
+  double const* place;
+
+  KOKKOS_FUNCTION float operator[](std::int64_t i) const {
+    float factor;
+    std::memcpy(&factor, reinterpret_cast<char const*>(place) + 4 * i, sizeof factor);
+    return factor;
+  }
+  static KOKKOS_FUNCTION void set(double* place, std::int64_t i, float factor) {
+    std::memcpy(reinterpret_cast<char*>(place) + 4 * i, &factor, sizeof factor);
+  }
+};
+
 /// Sums of a team's thread: chunks are multiples of them.
 template <class Team>
 inline constexpr int adafactor_lanes = Team::chunk < 16 ? Team::chunk : 16;
@@ -97,6 +115,15 @@ template <class Body>
 KOKKOS_FUNCTION void for_prefetched(int count, Body const& body) {
   for (int from = 0; from < count; from += prefetched)
     body(from, count - from < prefetched ? count - from : prefetched);
+}
+
+/// for_chunks(), but a single thread gets all elements at once.
+template <class Team, class Body>
+KOKKOS_FUNCTION void for_long_chunks(Team const& team, std::int64_t count, Body const& body) {
+  if constexpr (std::is_same_v<Team, SingleThread>)
+    body(std::int64_t{0}, count);
+  else
+    for_chunks(team, count, body);
 }
 
 }  // namespace tessera::kernels::detail

@@ -9,15 +9,18 @@ namespace tessera::kernels::detail {
 template <class G>
 struct AdafactorDirection {
   G const* g;
-  double const *rows, *columns;  ///< the factors at the piece's first element
+  AdafactorFactors rows, columns;
+  std::int64_t row, column;  ///< of the piece's first element
   float factor;
   bool is_column;
 
   KOKKOS_FUNCTION AdafactorDirection(AdafactorBatch const& batch, AdafactorPlace const& r,
                                      AdafactorPiece const& piece)
       : g(static_cast<G const*>(r.gradient) + (piece.begin - r.offset)),
-        rows(r.parameter.sums + 2 + piece.begin / r.parameter.columns),
-        columns(r.parameter.sums + 2 + r.parameter.rows + piece.begin % r.parameter.columns),
+        rows{r.parameter.sums + 2},
+        columns{r.parameter.sums + 2 + r.parameter.rows},
+        row(piece.begin / r.parameter.columns),
+        column(piece.begin % r.parameter.columns),
         factor(batch.gradient_factor()),
         is_column(r.parameter.columns == 1) {}
 
@@ -26,13 +29,11 @@ struct AdafactorDirection {
     G const* const __restrict gradient = g + at;
     float const f = factor;
     if (is_column) {
-      double const* const __restrict row = rows + at;
-      for (int i = 0; i < count; ++i) u[i] = static_cast<float>(row[i]) * (load(gradient[i]) * f);
+      for (int i = 0; i < count; ++i) u[i] = rows[row + at + i] * (load(gradient[i]) * f);
     } else {
-      double const* const __restrict column = columns + at;
-      float const row = static_cast<float>(rows[0]);
+      float const of_row = rows[row];
       for (int i = 0; i < count; ++i)
-        u[i] = row * static_cast<float>(column[i]) * (load(gradient[i]) * f);
+        u[i] = of_row * columns[column + at + i] * (load(gradient[i]) * f);
     }
   }
 };
@@ -48,13 +49,15 @@ struct AdafactorUpdateSquares {
     AdafactorPiece const piece(r, item - r.first_item);
     AdafactorDirection<G> const direction(batch, r, piece);
     InterleavedSums<adafactor_lanes<Team>> squares;
-    for_chunks(team, piece.count, [&](std::int64_t first, int n) {
-      for_prefetched(n, [&](int from, int part) {
-        if (batch.ahead > 0) prefetch<prefetched>(direction.g + first + from + batch.ahead);
-        float u[prefetched < Team::chunk ? prefetched : Team::chunk];
-        direction.compute(u, first + from, part);
-        squares.add(part, [&u](int i) { return square(u[i]); });
-      });
+    constexpr int block = prefetched < Team::chunk ? prefetched : Team::chunk;
+    for_long_chunks(team, piece.count, [&](std::int64_t first, std::int64_t n) {
+      squares.template add_blocks<block>(
+          n,
+          [&](std::int64_t from, int part, float* u) {
+            if (batch.ahead > 0) prefetch<prefetched>(direction.g + first + from + batch.ahead);
+            direction.compute(u, first + from, part);
+          },
+          square);
     });
     double const sum = team.sum(squares.total());
     if (team.rank() == 0) batch.partial[item] = sum;

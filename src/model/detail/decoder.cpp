@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "detail/planning.hpp"
 #include "tessera/memory/planning.hpp"
@@ -207,6 +208,8 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   pass.first_global_row = static_cast<std::uint64_t>(batch.first_global_row);
   if (pass.recompute == Recompute::light && !parts_.layers.empty())
     pass.shared = parts_.layers.front()->share(pass);
+  params.announce_lookup(embedding_unit, parts_.embedding.token_weights(),
+                         {batch.tokens, batch.rows * batch.sequence});
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
   announce_tokens(batch, params);
 
@@ -248,6 +251,19 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
     hidden = out;
   }
   return hidden;
+}
+
+/// Tokens outside of the vocabulary are refused by the pass that has them.
+void Decoder::announce_next(Batch const& batch, memory::ParamProvider& params) const {
+  std::int64_t const count = batch.rows * batch.sequence;
+  auto const parameter = parts_.embedding.token_weights();
+  if (!batch.tokens) return params.announce_next_lookup(embedding_unit, parameter, {{}, count});
+  std::vector<std::int32_t> known;
+  std::copy_if(batch.tokens, batch.tokens + count, std::back_inserter(known),
+               [&](std::int32_t token) { return token >= 0 && token < vocabulary_size(); });
+  if (known.empty()) known.push_back(0);  // no rows at all would be those of a plan
+  params.announce_next_lookup(embedding_unit, parameter,
+                              {known.data(), static_cast<std::int64_t>(known.size())});
 }
 
 void Decoder::announce_tokens(Batch const& batch, memory::ParamProvider& params) const {

@@ -61,6 +61,7 @@ class Decoder final : public CausalLm {
 
   LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params,
                 Queue& compute) override;
+  void announce_next(Batch const& batch, memory::ParamProvider& params) const override;
   LossSum evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
   std::unique_ptr<KeyValueCache> make_cache(std::int64_t rows, std::int64_t positions,
                                             Queue& compute) const override;

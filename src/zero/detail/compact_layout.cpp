@@ -38,8 +38,8 @@ std::int64_t CompactLayout::numel_of(UnitLayout const& unit, std::size_t paramet
   return out;
 }
 
-std::int64_t CompactLayout::most_rows(UnitLayout const& unit, std::size_t parameter) {
-  std::int64_t const room = unit.numel / 2 - numel_of(unit, parameter, 0) - alignment;
+std::int64_t CompactLayout::most_rows(UnitLayout const& unit, std::size_t parameter, int part) {
+  std::int64_t const room = unit.numel / part - numel_of(unit, parameter, 0) - alignment;
   return room / width_of(unit.parameters[parameter]);
 }
 

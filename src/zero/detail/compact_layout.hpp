@@ -16,8 +16,9 @@ class CompactLayout {
 
   /// Elements with @p rows rows.
   static std::int64_t numel_of(UnitLayout const& unit, std::size_t parameter, std::int64_t rows);
-  /// The most rows that leave at least half of the unit out; negative: the others are more.
-  static std::int64_t most_rows(UnitLayout const& unit, std::size_t parameter);
+  /// The most rows with which the layout has at most 1/@p part of the unit's elements; negative:
+  /// the others are more.
+  static std::int64_t most_rows(UnitLayout const& unit, std::size_t parameter, int part = 2);
 
   std::int64_t numel() const { return numel_; }
   std::size_t parameter() const { return parameter_; }

@@ -8,6 +8,7 @@
 #include "detail/buffer_pool.hpp"
 #include "detail/coded_gather.hpp"
 #include "detail/comm_buffer.hpp"
+#include "detail/lookup_rows.hpp"
 #include "detail/prefetch_control.hpp"
 #include "detail/secondary_shards.hpp"
 #include "detail/shard_store.hpp"
@@ -62,7 +63,7 @@ std::unique_ptr<ShardStore> make_shard_store(StoreContext const& context) {
 
 class GatheredWeights final : public WeightStore {
  public:
-  explicit GatheredWeights(StoreContext const& context)
+  GatheredWeights(StoreContext const& context, StageRules const& rules)
       : context_(context),
         shards_(make_shard_store(context)),
         secondary_(context.secondary ? std::make_unique<SecondaryShards>(context) : nullptr),
@@ -71,6 +72,7 @@ class GatheredWeights final : public WeightStore {
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0) {
+    if (rules.lookup_rows) lookup_.emplace(context);
     if (!shards_->is_streamed() || memory::BufferPlanning::active()) return;
     control_.emplace(context_.comm, context_.compute);
     shards_->observe_reads([this](UnitIndex unit, auto const& begin, auto const& end) {
@@ -78,17 +80,30 @@ class GatheredWeights final : public WeightStore {
     });
   }
 
+  void announce_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
+    if (!lookup_) return;
+    announced_.emplace(Announced{unit, parameter, {}, rows.count, !rows.rows});
+    if (rows.rows) announced_->rows.assign(rows.rows, rows.rows + rows.count);
+  }
+  std::optional<std::int64_t> lookup_rows() const override {
+    return lookup_ ? lookup_->count() : std::nullopt;
+  }
+
   void set_prefetch_order(std::vector<UnitIndex> acquisitions) override {
     if (control_)
       control_->begin_pass(acquisitions, {earliest_gathers(acquisitions), shards_->read_buffers()});
+    bool const looks_up = begin_lookup(acquisitions);
+    if (looks_up) acquisitions.erase(acquisitions.begin());
     order_ = std::move(acquisitions);
     next_ = 0;
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
       if (state(u) && state(u)->leases == 0 && !stays(u)) drop(u, context_.compute);
+    if (looks_up) gather_rows();
     prefetch();
   }
 
   memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
+    if (looked_up_) return lease_rows(unit, compute);
     ++next_;
     if (!state(unit)) fetch(unit);
     ++state(unit)->leases;
@@ -135,13 +150,15 @@ class GatheredWeights final : public WeightStore {
   void synchronize() override {
     for (auto& g : gathered_)
       if (g) context_.comm.wait(std::exchange(g->arriving, {}));
+    if (lookup_) lookup_->wait();
   }
 
   std::size_t weight_bytes() const override {
     return shards_->weight_bytes() + (secondary_ ? secondary_->bytes() : 0);
   }
   std::size_t buffer_bytes() const override {
-    return pool_.bytes() + shards_->buffer_bytes() + (coded_ ? coded_->bytes() : 0);
+    return pool_.bytes() + shards_->buffer_bytes() + (coded_ ? coded_->bytes() : 0) +
+           (lookup_ ? lookup_->bytes() : 0);
   }
   std::size_t swapped_bytes() const override { return shards_->swapped_bytes(); }
   HostUse host_use() const override { return shards_->host_use(); }
@@ -152,6 +169,18 @@ class GatheredWeights final : public WeightStore {
   }
 
  private:
+  struct Announced {
+    UnitIndex unit;
+    std::size_t parameter;
+    std::vector<std::int32_t> rows;
+    std::int64_t count;
+    bool is_planned;
+  };
+  /// A unit of which only the rows of a lookup are gathered, in a buffer of the complete one.
+  struct LookedUp {
+    UnitIndex unit;
+    BufferPool::Entry buffer;
+  };
   struct Gathered {
     BufferPool::Entry buffer;
     comm::Pending arriving;  ///< last piece of the all-gather, until the compute queue waits for it
@@ -173,6 +202,57 @@ class GatheredWeights final : public WeightStore {
     if (control_) control_->transfer(next_acquisition(unit), begin, g.arriving.event());
     state(unit) = std::move(g);
     live_numel_ += layout.padded_numel;
+  }
+
+  /// Whether the first acquisition reads announced rows, few enough, of a unit that would not stay
+  /// gathered until it is needed again. Then the rows replace a complete gather.
+  bool begin_lookup(std::vector<UnitIndex> const& order) {
+    auto const announced = std::exchange(announced_, std::nullopt);
+    if (!announced || order.empty() || order.front() != announced->unit || state(announced->unit) ||
+        stays_gathered(order))
+      return false;
+    lookup_->announce(announced->unit, announced->parameter,
+                      {announced->is_planned ? nullptr : announced->rows.data(), announced->count});
+    return lookup_->begin(announced->unit);
+  }
+  /// Whether the first unit of an order is soon needed again, or with all units in between fits
+  /// the limits.
+  bool stays_gathered(std::vector<UnitIndex> const& order) const {
+    auto const again = std::find(order.begin() + 1, order.end(), order.front());
+    if (again == order.end()) return false;
+    std::int64_t ahead = numel(order.front());
+    std::for_each(order.begin() + 1, again, [&](UnitIndex unit) { ahead += numel(unit); });
+    auto const& c = context_.config;
+    return again - order.begin() <= static_cast<std::ptrdiff_t>(imminent) ||
+           ahead <= std::min(c.prefetch_bucket_size, c.max_live_parameters);
+  }
+  void gather_rows() {
+    auto const unit = lookup_->unit();
+    looked_up_.emplace(LookedUp{unit, pool_.take(numel(unit))});
+    live_numel_ += numel(unit);
+    auto const shard = shards_->fetch(unit, looked_up_->buffer.ready);
+    lookup_->gather(shard.values, shard.ready);
+  }
+  memory::WeightLease lease_rows(UnitIndex unit, memory::Queue& compute) {
+    TESSERA_EXPECT(unit == looked_up_->unit);
+    auto const buffer = std::exchange(looked_up_, std::nullopt)->buffer;
+    compute.wait(buffer.ready);
+    poison(compute, buffer.data);
+    lookup_->write(buffer.data);
+    auto const views =
+        parameter_views(context_.plan.unit(unit), buffer.data.data(), context_.config.dtype);
+    return {{views.begin(), views.end()}, [this, buffer, unit, &compute] {
+              pool_.give_back(buffer, compute.record());
+              live_numel_ -= numel(unit);
+            }};
+  }
+  /// With contracts on, a read of what is not gathered shows.
+  static void poison(memory::Queue& compute, memory::TensorView data) {
+#ifdef TESSERA_ASSERTIONS
+    kernels::fill(compute, data, std::numeric_limits<float>::quiet_NaN());
+#else
+    (void)compute, (void)data;
+#endif
   }
 
   /// The place in order_ of the acquisition that is at hand or comes next.
@@ -274,10 +354,7 @@ class GatheredWeights final : public WeightStore {
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
     if (g.codes) coded_->give_back(*g.codes);
-#ifdef TESSERA_ASSERTIONS
-    kernels::fill(compute, g.buffer.data,
-                  std::numeric_limits<float>::quiet_NaN());  // a read after the lease shows
-#endif
+    poison(compute, g.buffer.data);
     pool_.give_back(g.buffer, compute.record());
     live_numel_ -= numel(unit);
     state(unit).reset();
@@ -292,15 +369,19 @@ class GatheredWeights final : public WeightStore {
   std::vector<UnitIndex> order_;  ///< prefetch order of the pass
   std::size_t next_ = 0;          ///< the next one's place in order_
   std::int64_t live_numel_ = 0;
-  std::vector<int> seen_;  ///< the glance that last met a unit
+  std::optional<LookupRows> lookup_;
+  std::optional<Announced> announced_;  ///< of the pass that begins next
+  std::optional<LookedUp> looked_up_;   ///< until it is acquired
+  std::vector<int> seen_;               ///< the glance that last met a unit
   int glance_ = 0;
   std::optional<PrefetchControl> control_;  ///< of shards in host memory of a device, or on a drive
 };
 
 }  // namespace
 
-std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context) {
-  return std::make_unique<GatheredWeights>(context);
+std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context,
+                                                   StageRules const& rules) {
+  return std::make_unique<GatheredWeights>(context, rules);
 }
 
 }  // namespace tessera::zero::detail

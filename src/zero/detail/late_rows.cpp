@@ -3,21 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "detail/round_up.hpp"
 #include "detail/unit_views.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {
-namespace {
-
-/// Elements that a rank sums: equal blocks of full cache lines.
-std::int64_t block_of(std::int64_t numel, int ranks) {
-  constexpr std::int64_t line = PartitionPlan::default_alignment;
-  return round_up((numel + ranks - 1) / ranks, line);
-}
-
-}  // namespace
 
 void LateRows::announce(UnitIndex unit, std::size_t parameter, memory::RowList rows) {
   auto const& layout = context_.plan.unit(unit);
@@ -44,7 +34,7 @@ bool LateRows::begin(UnitIndex unit) {
 /// Before it is known whether the rows are few enough, so that the first step allocates.
 void LateRows::allocate(std::int64_t rows) {
   std::int64_t const numel = CompactLayout::numel_of(unit_layout(), parameter_, rows),
-                     block = block_of(numel, ranks()), all = block * ranks(),
+                     block = CompactBlocks::numel_of(numel, ranks()), all = block * ranks(),
                      gaps = PartitionPlan::default_alignment *
                             static_cast<std::int64_t>(unit_layout().parameters.size()),
                      run = std::min(numel, unit_layout().shard_numel + gaps);
@@ -103,7 +93,7 @@ memory::GradientLease LateRows::lease() const {
 
 void LateRows::reduce() {
   auto& compute = context_.compute;
-  std::int64_t const numel = layout_->numel(), block = block_of(numel, ranks());
+  std::int64_t const numel = layout_->numel(), block = blocks().block();
   if (has_sums() && adds_to_sums_)
     kernels::add(compute, sums_.view(0, numel), own_.view(0, numel));
   else if (has_sums())
@@ -125,18 +115,9 @@ void LateRows::reduce() {
 }
 
 comm::Pending LateRows::exchange(memory::TensorView block, memory::Event const& summed) {
-  comm::Parts send, receive;
-  auto const overlap = [&](comm::Parts& parts, int of_block, int of_run, std::int64_t origin) {
-    std::int64_t const begin = std::max(of_block * block.numel(), run_begin(of_run)),
-                       end = std::min((of_block + 1) * block.numel(), run_begin(of_run + 1));
-    parts.counts.push_back(std::max<std::int64_t>(0, end - begin));
-    parts.offsets.push_back(end > begin ? begin - origin : 0);
-  };
-  for (int q = 0; q < ranks(); ++q) {
-    overlap(send, rank(), q, rank() * block.numel());
-    overlap(receive, q, rank(), run_begin(rank()));
-  }
-  return context_.comm.all_to_all(block, send, of_run(run_), receive, summed);
+  auto const over = blocks();
+  return context_.comm.all_to_all(block, over.owners_of_block(rank()), of_run(run_),
+                                  over.blocks_of_run(rank()), summed);
 }
 
 /// The sums of what this rank updates, in the dtype of the gradients.

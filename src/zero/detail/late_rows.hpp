@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "detail/comm_buffer.hpp"
+#include "detail/compact_blocks.hpp"
 #include "detail/compact_layout.hpp"
 #include "detail/stage_rules.hpp"
 #include "detail/touched_rows.hpp"
@@ -65,7 +66,8 @@ class LateRows {
   bool has_sums() const { return summed_dtype() != context_.config.dtype; }
   UnitOffset shard_begin(int rank) const { return UnitOffset(rank * unit_layout().shard_numel); }
   /// A rank's late elements are [run_begin(rank), run_begin(rank + 1)) of all.
-  std::int64_t run_begin(int rank) const { return layout_->place_of(shard_begin(rank)); }
+  std::int64_t run_begin(int rank) const { return blocks().run_begin(rank); }
+  CompactBlocks blocks() const { return {*layout_, unit_layout(), ranks()}; }
   void allocate(std::int64_t rows);
   void grow(CommBuffer& buffer, char const* name, Dtype dtype, std::int64_t numel);
   /// What is reduced: the gradients, or the sums to which they are added.

@@ -7,6 +7,7 @@
 
 namespace tessera::zero::detail {
 
-std::unique_ptr<WeightStore> make_resident_weights(StoreContext const& context);
+std::unique_ptr<WeightStore> make_resident_weights(StoreContext const& context,
+                                                   StageRules const& rules = {});
 
 }  // namespace tessera::zero::detail

@@ -38,6 +38,8 @@ struct StageRules {
   /// A tied embedding is reduced after the head's backward pass, but for the rows that its own
   /// backward pass changes: see LateRows.
   bool late_rows = false;
+  /// The rows that an embedding's lookup reads are gathered before the rest of it: see LookupRows.
+  bool lookup_rows = false;
 };
 
 /// A single rank owns every element: all stages are the same there and no data moves.

@@ -25,6 +25,9 @@ class TouchedRows {
   /// most.
   Union finish(comm::Collectives& comm, std::int64_t most);
 
+  /// Blocks the host until nothing is in flight; finish() still gives the union.
+  void wait(comm::Collectives& comm) const { comm.wait(pending_); }
+
   std::size_t bytes() const { return counts_.bytes(); }
 
  private:

@@ -28,6 +28,17 @@ class WeightStore {
   virtual void set_prefetch_order(std::vector<UnitIndex> acquisitions) = 0;
   virtual memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) = 0;
 
+  /// As ParamProvider::announce_lookup(): the pass that begins next. Collective.
+  virtual void announce_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) {
+    (void)unit, (void)parameter, (void)rows;
+  }
+  /// As Engine::announce_next_lookup(). Collective.
+  virtual void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) {
+    (void)unit, (void)parameter, (void)rows;
+  }
+  /// As Engine::lookup_rows().
+  virtual std::optional<std::int64_t> lookup_rows() const { return {}; }
+
   /// Working weights of the region that this rank updates (Ownership::begin on): its address while
   /// the region is open.
   virtual void* region(UnitIndex unit) const = 0;

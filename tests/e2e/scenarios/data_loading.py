@@ -1,6 +1,8 @@
 """Threads that load samples ahead, and tokenizers of other kinds than BPE in complete runs."""
 import json
 
+from support import zero
+
 
 def samples_loaded_ahead(b):
     """Threads that load ahead change no loss, also after a resume on another number of ranks; the time spent waiting for samples is in the metrics."""
@@ -25,3 +27,20 @@ def other_tokenizers(b):
         b.train(1, b.common(kind, tokenizer_name=str(vectors / kind), max_steps=2))
         assert (b.work / kind / "tokenizer.json").read_bytes() == (vectors / kind / "tokenizer.json").read_bytes()
         assert len(b.losses(kind)) == 2
+
+
+def lookups_of_the_next_step(b):
+    """Rows of the embedding that are gathered for the tokens of the next step: the losses of runs that gather it completely, with several micro-steps,
+    evaluations, threads that load ahead and a resume."""
+    runs = {}
+    for overlaps in (False, True):
+        name = "rows" if overlaps else "complete"
+        ds = b.config(f"{name}.json", zero(1, zero_optimization={"stage": 1, "overlap_comm": overlaps}))
+        options = dict(deepspeed=ds, per_device_train_batch_size=2, gradient_accumulation_steps=2, save_strategy="steps", save_steps=4, do_eval=True,
+                       eval_strategy="steps", eval_steps=3, max_eval_samples=8, train_sampling_strategy="random")
+        for steps in (4, 8):
+            b.train(2, b.common(name, **dict(options, max_steps=steps, dataloader_num_workers=int(overlaps))))
+        runs[name] = [(m.get("loss"), m.get("eval_loss")) for m in b.metrics(name)]
+    assert runs["rows"] == runs["complete"] and len(runs["rows"]) > 8, runs
+    assert b.status("rows")["uses"]["embedding lookup"]["rows"] > 0, b.status("rows")["uses"]
+    assert "embedding lookup" not in b.status("complete")["uses"]

@@ -69,8 +69,8 @@ def gpus_are_tested(b):
 
 def bytes_of_each_level_are_planned(b):
     """sent_bytes of metrics.jsonl, counted by the operations that are called, against the plan's formulas: every step after the first one, within
-    0.1 % for the few bytes of the norm. With overlap_comm the late rows of the tied embedding are fewer than the plan's, by the tokens that are
-    the same."""
+    0.1 % for the few bytes of the norm. With overlap_comm the late rows of the tied embedding, and at stages 1 and 2 the rows that are gathered
+    for the next lookup, are fewer than the plan's, by the tokens that are the same."""
     cases = ((1, "flat", False), (1, "flat", True), (2, "two-level", False), (2, "two-level", True), (3, "flat", True), (3, "two-level", True))
     for stage, choice, overlaps in cases:
         name = f"{choice}{stage}{overlaps}"
@@ -86,5 +86,5 @@ def bytes_of_each_level_are_planned(b):
         choices = json.loads((b.work / "plan.json").read_text())["choices"]
         plan = next(c for c in choices if c["recompute"] == "none" and c["offload_optimizer"] == "none" and "mics_shard_size" not in c)
         for level, bytes_ in sent[0].items():
-            fewer = 0.02 if overlaps else 0.0
+            fewer = 0.03 if overlaps else 0.0
             assert bytes_ > 10000 and -1e-3 < plan["wire"][level] / bytes_ - 1 < 1e-3 + fewer, (name, level, sent, plan["wire"])

@@ -35,7 +35,8 @@ class BackgroundSaver {
 
   /// Bytes of host memory that a snapshot takes on this rank.
   static std::size_t snapshot_bytes(zero::PartitionPlan const& plan, StateLayers const& layers);
-  /// Gets that memory now. Not collective. @throws OutOfMemoryError
+  /// Gets that memory now, and its pages in the background: the first copy takes no longer than
+  /// later ones. Not collective. @throws OutOfMemoryError
   void reserve(zero::PartitionPlan const& plan, StateLayers const& layers);
 
   /// @pre !in_flight(). The plan and the units of @p request outlive the save. @throws IoError on
