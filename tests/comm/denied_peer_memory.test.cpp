@@ -1,4 +1,4 @@
-/// The collectives where the system forbids a rank to read another's private memory, as seccomp
+/// The collectives where the system forbids a rank to access another's private memory, as seccomp
 /// profiles of containers do: through staging buffers.
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -15,7 +15,9 @@ std::unique_ptr<Transport> make_process_transport(std::unique_ptr<MpiComm> comm,
   if (comm->size() == 1) return make_loopback_transport();
   GroupMembers members = exchange_members(*comm, session);
   if (transport == NodeTransport::automatic)
-    if (auto shared = ShmTransport::try_make(comm, members, session, deadline)) return shared;
+    if (auto shared =
+            ShmTransport::try_make(comm, members, session, deadline, way_limits(comm->size())))
+      return shared;
   return std::make_unique<MpiTransport>(std::move(comm), std::move(members), session, deadline,
                                         transport);
 }

@@ -12,14 +12,8 @@
 namespace tessera::comm::detail {
 namespace {
 
-/// Up to these sizes a copy to the staging buffer and one phase are faster than reading in place.
-/// In an all-reduce of one phase every rank reduces all elements.
-constexpr std::size_t small_bytes = std::size_t{256} << 10;
-constexpr std::size_t small_reduction_bytes = std::size_t{64} << 10;
-/// Up to this size two copies through the caches are faster than one by the kernel.
-constexpr std::size_t staged_bytes = NodeControl::half_bytes;
-/// Of each rank's private memory, while it is reduced.
-constexpr std::size_t copied_tile_bytes = std::size_t{128} << 10;
+/// Of rank 0, in the check whether ranks can access each other's memory.
+constexpr std::uint64_t first_word = 0x7465737365726121u;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
@@ -42,7 +36,7 @@ Mapping map_control(MpiComm const& comm) {
 std::unique_ptr<ShmTransport> ShmTransport::try_make(std::unique_ptr<MpiComm>& comm,
                                                      GroupMembers& members,
                                                      topology::MpiSession const& session,
-                                                     Deadline deadline) {
+                                                     Deadline deadline, WayLimits const& limits) {
   if (members.by_node.size() != 1) return nullptr;
   Mapping mapping = map_control(*comm);
   if (!mapping.data()) {
@@ -51,55 +45,71 @@ std::unique_ptr<ShmTransport> ShmTransport::try_make(std::unique_ptr<MpiComm>& c
         "memfd_create is not permitted); they communicate through MPI, which is slower");
     return nullptr;
   }
-  return std::unique_ptr<ShmTransport>(
-      new ShmTransport(std::move(comm), std::move(members), std::move(mapping), session, deadline));
+  return std::unique_ptr<ShmTransport>(new ShmTransport(
+      std::move(comm), std::move(members), std::move(mapping), session, deadline, limits));
 }
 
 ShmTransport::ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, Mapping mapping,
-                           topology::MpiSession const& session, Deadline deadline)
+                           topology::MpiSession const& session, Deadline deadline,
+                           WayLimits const& limits)
     : ProcessTransport(std::move(comm), std::move(members), session, deadline,
                        NodeTransport::automatic),
       group_{rank(), size(), {}},
       control_(std::move(mapping), group_, this->members().peers, *this, deadline,
                session.ranks_have_own_cores() ? Waiting::poll : Waiting::yield),
-      allocator_(control_, this->members().peers, group_) {}
+      allocator_(control_, this->members().peers, group_),
+      limits_(limits) {}
 
 void ShmTransport::abandon() {
   Transport::abandon();
   control_.leave();
 }
 
-bool ShmTransport::can_read_peers(Operation const& o) {
-  if (can_read_peers_) return *can_read_peers_;
-  std::uint64_t const word = 0x7465737365726121u + static_cast<std::uint64_t>(group_.rank);
+int ShmTransport::access_words(int q) const {
+  PeerAddress const words = control_.posted(q).memory;
+  std::uint64_t theirs = 0;
+  int const error = read_peer_memory(words, reinterpret_cast<std::byte*>(&theirs), sizeof theirs);
+  if (error != 0) return error;
+  if (theirs != first_word + to_size(q)) return ESRCH;  // the same number is another process here
+  std::uint64_t const& own = words_.front();
+  return write_peer_memory({words.pid, words.at + (to_size(group_.rank) + 1) * sizeof own},
+                           reinterpret_cast<std::byte const*>(&own), sizeof own);
+}
+
+bool ShmTransport::can_access_peers(Operation const& o) {
+  if (can_access_peers_) return *can_access_peers_;
+  words_.assign(to_size(group_.size) + 1, 0);
+  words_.front() = first_word + to_size(group_.rank);
   PostedOperation own;
   own.operation = o;
-  own.memory = address_in_this_process(&word);
+  own.memory = address_in_this_process(words_.data());
   control_.post(own);
-  for (int q = 0; q < group_.size && own.status == 0; ++q) {
-    std::uint64_t theirs = 0;
-    own.status = read_peer_memory(control_.posted(q).memory, reinterpret_cast<std::byte*>(&theirs),
-                                  sizeof theirs);
-    if (own.status == 0 && theirs != word - static_cast<std::uint64_t>(group_.rank - q))
-      own.status = ESRCH;  // the same number is another process here
-  }
-  control_.post(own);  // the words live until all have read them
+  for (int q = 0; q < group_.size && own.status == 0; ++q) own.status = access_words(q);
+  control_.post(own);
   int error = 0;
   for (int q = 0; q < group_.size; ++q)
     if (error == 0) error = control_.posted(q).status;
   if (error != 0 && group_.rank == 0)
     log::info(
-        concat("the ranks of this node cannot read each other's private memory "
-               "(process_vm_readv: ",
+        concat("the ranks of this node cannot access each other's private memory "
+               "(process_vm_readv, process_vm_writev: ",
                std::strerror(error),
                "); collectives copy it twice, but not memory that the engine shares"));
-  can_read_peers_ = error == 0;
-  return *can_read_peers_;
+  can_access_peers_ = error == 0;
+  return *can_access_peers_;
+}
+
+void ShmTransport::fail(Operation const& o, char const* access, int q, std::size_t bytes,
+                        int error) {
+  control_.synchronize(o);  // throws when the peer has ended
+  throw InternalError(concat(describe(o), ": ", access, " ", bytes, " bytes of ",
+                             members().peers.describe(q), " failed: ", std::strerror(error)));
 }
 
 bool ShmTransport::post_source(Operation const& o, Source const& source) {
+  std::size_t const staged = o.kind == Kind::all_reduce ? limits_.staged_reduction : limits_.staged;
   bool const reads_private = source.reach == Reach::any &&
-                             to_size(source.shards) * o.bytes() > staged_bytes && can_read_peers(o);
+                             to_size(source.shards) * o.bytes() > staged && can_access_peers(o);
   PostedOperation own;
   own.operation = o;
   if (source.data) {
@@ -136,10 +146,7 @@ void ShmTransport::copy(Operation const& o, Part const& from, std::byte* to, std
   PeerAddress address = control_.posted(q).memory;
   address.at = reinterpret_cast<std::uintptr_t>(from.data);
   int const error = read_peer_memory(address, to, bytes);
-  if (error == 0) return;
-  control_.synchronize(o);  // throws when the peer has ended
-  throw InternalError(concat(describe(o), ": reading ", bytes, " bytes of ",
-                             members().peers.describe(q), " failed: ", std::strerror(error)));
+  if (error != 0) fail(o, "reading", q, bytes, error);
 }
 
 /// Private memory is copied tile by tile into the second-level cache and reduced there.
@@ -148,8 +155,8 @@ void ShmTransport::reduce(Operation const& o, std::vector<Part> const& parts, st
   auto const is_private = [](Part const& part) { return part.private_to >= 0; };
   bool const direct = std::none_of(parts.begin(), parts.end(), is_private);
   std::int64_t const tile =
-      direct ? count : static_cast<std::int64_t>(copied_tile_bytes / o.element_bytes());
-  if (!direct) copies_.resize(parts.size() * copied_tile_bytes);
+      direct ? count : static_cast<std::int64_t>(limits_.copied_tile / o.element_bytes());
+  if (!direct) copies_.resize(parts.size() * limits_.copied_tile);
   std::vector<std::byte const*> sources(parts.size());
   for (std::int64_t first = 0; first < count; first += tile) {
     std::int64_t const n = std::min(tile, count - first);
@@ -157,7 +164,7 @@ void ShmTransport::reduce(Operation const& o, std::vector<Part> const& parts, st
     for (std::size_t q = 0; q < parts.size(); ++q) {
       sources[q] = parts[q].data + at;
       if (!is_private(parts[q])) continue;
-      std::byte* const here = copies_.data() + q * copied_tile_bytes;
+      std::byte* const here = copies_.data() + q * limits_.copied_tile;
       copy(o, {sources[q], parts[q].private_to}, here, to_size(n) * o.element_bytes());
       sources[q] = here;
     }
@@ -186,7 +193,7 @@ ShmTransport::Chunk ShmTransport::stage(Operation const& o, Source const& source
 template <class Consume>
 void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& consume) {
   std::size_t const bytes_of_element = to_size(source.shards) * o.element_bytes();
-  if (to_size(o.numel) * bytes_of_element <= small_bytes) {
+  if (to_size(o.numel) * bytes_of_element <= limits_.small) {
     Chunk const chunk = stage(o, source, 0, o.numel);
     (void)post_source(o, {});
     return consume(chunk);
@@ -204,7 +211,33 @@ void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& 
   }
 }
 
+/// Readers copy the first part of the root's data while the root writes the rest to each of them:
+/// of N ranks every one moves (N - 1) / N of the data, and none waits for the others' copies.
+void ShmTransport::broadcast_from_both(Operation const& o, std::byte* data) {
+  PostedOperation own;
+  own.operation = o;
+  own.memory = address_in_this_process(data);
+  if (auto const position = allocator_.heap().find(data))
+    own.segment = position->number, own.offset_bytes = position->offset_bytes;
+  control_.post(own);
+  constexpr std::size_t line = 64;
+  std::size_t const written = o.bytes() / to_size(group_.size) / line * line,
+                    read = o.bytes() - written;
+  if (group_.rank != o.root)
+    copy(o, direct_chunk(o).part(o.root), data, read);
+  else
+    for (int i = 1; i < group_.size; ++i) {
+      int const q = (o.root + i) % group_.size;
+      PeerAddress const to = control_.posted(q).memory;
+      int const error = write_peer_memory({to.pid, to.at + read}, data + read, written);
+      if (error != 0) fail(o, "writing", q, written, error);
+    }
+  control_.synchronize(o);
+}
+
 void ShmTransport::broadcast(Operation const& o, std::byte* data) {
+  bool const large = o.bytes() > limits_.read_broadcast;
+  if (large && can_access_peers(o)) return broadcast_from_both(o, data);
   exchange(o, {data, 1, 0, o.root, Reach::any}, [&](Chunk const& c) {
     if (group_.rank != o.root)
       copy(o, c.part(o.root), data + to_size(c.first) * o.element_bytes(),
@@ -296,39 +329,58 @@ void ShmTransport::copy_slices(Operation const& o, Chunk const& chunk, std::byte
 }
 
 void ShmTransport::all_reduce(Operation const& o, std::byte* data) {
-  if (o.bytes() <= small_reduction_bytes) return reduce_small(o, data);
-  if (post_source(o, {data, 1, 0, -1, Reach::any})) return reduce_direct(o, data);
+  if (o.bytes() <= limits_.small_reduction) return reduce_small(o, data);
+  bool const staged = o.bytes() <= limits_.staged_shared_reduction;
+  Source const source{staged ? nullptr : data, 1, 0, -1, Reach::any};
+  if (post_source(o, source)) return reduce_direct(o, data);
   reduce_staged(o, data);
 }
 
 /// Every rank reduces all elements: one phase.
 void ShmTransport::reduce_small(Operation const& o, std::byte* data) {
-  exchange(o, {data, 1, 0, -1}, [&](Chunk const& c) { reduce_slice(o, c, {0, c.count}, data); });
+  Chunk const chunk = stage(o, {data, 1, 0, -1}, 0, o.numel);
+  (void)post_source(o, {});
+  reduce_slice(o, chunk, {0, o.numel}, data);
 }
 
-/// Each rank reduces its slice of all ranks' data in place, then copies the peers' slices.
+/// Each rank reduces its slice of all ranks' data in place, then copies the peers' slices, chunk by
+/// chunk.
 void ShmTransport::reduce_direct(Operation const& o, std::byte* data) {
+  auto const max_numel = static_cast<std::int64_t>(limits_.reduced_chunk / o.element_bytes());
   Chunk chunk = direct_chunk(o);
   chunk.base[to_size(group_.rank)] = data;
-  Slice const own = slice_of(o.numel, group_.size, Rank(group_.rank));
-  reduce_slice(o, chunk, own, data + to_size(own.begin) * o.element_bytes());
-  control_.synchronize(o);
-  copy_slices(o, chunk, data);
+  for (std::int64_t first = 0; first < o.numel; first += max_numel) {
+    chunk.count = std::min(max_numel, o.numel - first);
+    std::byte* const here = data + to_size(first) * o.element_bytes();
+    Slice const own = slice_of(chunk.count, group_.size, Rank(group_.rank));
+    reduce_slice(o, chunk, own, here + to_size(own.begin) * o.element_bytes());
+    control_.synchronize(o);
+    copy_slices(o, chunk, here);
+    for (auto& base : chunk.base) base += to_size(chunk.count) * o.element_bytes();
+  }
   control_.synchronize(o);
 }
 
-/// As reduce_direct(), in staging halves, chunk by chunk.
+/// As reduce_direct(), through staging halves: they have what a rank's peers read, its data of
+/// their slices and the result of its own.
 void ShmTransport::reduce_staged(Operation const& o, std::byte* data) {
   auto const max_numel = static_cast<std::int64_t>(NodeControl::half_bytes / o.element_bytes());
   for (std::int64_t first = 0; first < o.numel; first += max_numel) {
     std::int64_t const count = std::min(max_numel, o.numel - first);
-    Chunk const chunk = stage(o, {data, 1, 0, -1}, first, count);
-    control_.synchronize(o);
-    Slice const own = slice_of(count, group_.size, Rank(group_.rank));
+    std::byte* const here = data + to_size(first) * o.element_bytes();
+    Chunk chunk = stage(o, {}, first, count);
     std::byte* const half = const_cast<std::byte*>(chunk.at(group_.rank));
-    reduce_slice(o, chunk, own, half + to_size(own.begin) * o.element_bytes());
+    chunk.base[to_size(group_.rank)] = here;
+    Slice const own = slice_of(count, group_.size, Rank(group_.rank));
+    std::size_t const begin = to_size(own.begin) * o.element_bytes(),
+                      bytes = to_size(own.count) * o.element_bytes(), end = begin + bytes;
+    copy_bytes(half, here, begin);
+    copy_bytes(half + end, here + end, to_size(count) * o.element_bytes() - end);
     control_.synchronize(o);
-    copy_slices(o, chunk, data + to_size(first) * o.element_bytes());
+    reduce_slice(o, chunk, own, here + begin);
+    copy_bytes(half + begin, here + begin, bytes);
+    control_.synchronize(o);
+    copy_slices(o, chunk, here);
   }
 }
 

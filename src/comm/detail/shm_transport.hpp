@@ -3,7 +3,8 @@
 ///
 /// Peers read data in memory of allocate() in place, and private memory by process_vm_readv where
 /// the system permits it (direct); else data is copied through staging buffers in chunks. All ranks
-/// use the same path: direct when the data of every rank that is read can be read.
+/// use the same path: direct when the data of every rank that is read can be read. From which sizes
+/// on is in way_limits.hpp.
 
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "detail/node_control.hpp"
 #include "detail/process_transport.hpp"
 #include "detail/shared_allocator.hpp"
+#include "detail/way_limits.hpp"
 
 namespace tessera::comm::detail {
 
@@ -22,7 +24,7 @@ class ShmTransport final : public ProcessTransport {
   static std::unique_ptr<ShmTransport> try_make(std::unique_ptr<MpiComm>& comm,
                                                 GroupMembers& members,
                                                 topology::MpiSession const& session,
-                                                Deadline deadline);
+                                                Deadline deadline, WayLimits const& limits);
 
   char const* name() const override { return "shared memory"; }
 
@@ -74,7 +76,7 @@ class ShmTransport final : public ProcessTransport {
   };
 
   ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, Mapping mapping,
-               topology::MpiSession const& session, Deadline deadline);
+               topology::MpiSession const& session, Deadline deadline, WayLimits const& limits);
 
   /// Makes the sources of all ranks readable, chunk by chunk, and calls @p consume(chunk) for each.
   template <class Consume>
@@ -88,13 +90,21 @@ class ShmTransport final : public ProcessTransport {
     return source.only < 0 || source.only == rank;
   }
 
-  /// Whether every rank can read private memory of every other. Collective when first called.
-  bool can_read_peers(Operation const& operation);
+  /// Whether every rank can read and write private memory of every other. Collective when first
+  /// called.
+  bool can_access_peers(Operation const& operation);
+  /// 0, or errno of an access to the words of another rank. Each rank has one to read, then one for
+  /// each rank to write.
+  int access_words(int rank) const;
+  /// After @p error of an access to the memory of @p rank.
+  [[noreturn]] void fail(Operation const& operation, char const* access, int rank,
+                         std::size_t bytes, int error);
   void copy(Operation const& operation, Part const& from, std::byte* to, std::size_t bytes);
   /// @param parts by rank
   void reduce(Operation const& operation, std::vector<Part> const& parts, std::int64_t count,
               Target const& target);
 
+  void broadcast_from_both(Operation const& operation, std::byte* data);
   void reduce_direct(Operation const& operation, std::byte* data);
   void reduce_staged(Operation const& operation, std::byte* data);
   void reduce_small(Operation const& operation, std::byte* data);
@@ -104,8 +114,10 @@ class ShmTransport final : public ProcessTransport {
   Group group_;
   NodeControl control_;
   SharedAllocator allocator_;
-  std::optional<bool> can_read_peers_;
-  std::vector<std::byte> copies_;  ///< of the peers' private memory, while it is reduced
+  WayLimits limits_;
+  std::optional<bool> can_access_peers_;
+  std::vector<std::uint64_t> words_;  ///< while can_access_peers() finds out
+  std::vector<std::byte> copies_;     ///< of the peers' private memory, while it is reduced
 };
 
 }  // namespace tessera::comm::detail

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "detail/way_limits.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/streaming.hpp"
 
@@ -13,10 +14,9 @@ namespace {
 
 /// Elements per tile: the accumulator stays in the L1 cache.
 constexpr std::int64_t tile = 1024;
-/// From these sizes on stores are non-temporal. Memory traffic falls from 4 to 3 bytes per byte of
-/// a reduction's result, and from 3 to 2 per byte of a copy. Smaller results may still be in a
-/// cache when they are read. Measured with tests/bench/collectives_bench.
-constexpr std::size_t large_copy = std::size_t{8} << 20;
+/// From this size on stores are non-temporal. Memory traffic falls from 4 to 3 bytes per byte of a
+/// reduction's result, as from 3 to 2 per byte of a copy. Smaller results may still be in a cache
+/// when they are read. Measured with tests/bench/collectives_bench.
 constexpr std::size_t large_result = std::size_t{16} << 20;
 
 struct Sum {
@@ -233,7 +233,7 @@ void reduce_by_node(ReduceOp op, Dtype in, std::span<std::byte const* const> sou
 
 void copy_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {
   if (bytes == 0 || to == from) return;
-  if (bytes < large_copy) {
+  if (bytes < streamed_copy()) {
     std::memcpy(to, from, bytes);
     return;
   }
