@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "detail/round_up.hpp"
 #include "detail/unit_views.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 /// Elements that a rank sums: equal blocks of full cache lines.
 std::int64_t block_of(std::int64_t numel, int ranks) {
   constexpr std::int64_t line = PartitionPlan::default_alignment;
-  return round_up((numel + ranks - 1) / ranks, line);
+  return round_up(ceil_divide(numel, ranks), line);
 }
 
 }  // namespace
