@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/core/affinity.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::data {
 
@@ -13,7 +14,7 @@ BatchLoader::BatchLoader(TokenSequences sequences, Sampler const& sampler, Rank 
   if (options.workers < 1) return;
   std::int64_t const micro_batches = options.workers * options.prefetch_factor;
   std::int64_t const per_step = sampler.config().accumulation_steps;
-  steps_ahead_ = std::max<std::int64_t>(1, (micro_batches + per_step - 1) / per_step);
+  steps_ahead_ = std::max<std::int64_t>(1, ceil_divide(micro_batches, per_step));
   for (int i = 0; i < options.workers; ++i)
     workers_.emplace_back([this](std::stop_token const& stop) { work(stop); });
 }

@@ -7,12 +7,11 @@
 
 #include "detail/epoch_order.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::data {
 namespace {
-
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
 /// The power of two of consecutive micro-batches that the first ranks get.
 std::int64_t batches_of_rank(std::int64_t batches, int ranks) {

@@ -7,6 +7,7 @@
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
 #include "detail/note_route.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -47,7 +48,7 @@ struct AttentionTile {
     std::int64_t const head = task / tiles, t0 = task % tiles * query_tile, b = head / shape.heads;
     int const h = static_cast<int>(head % shape.heads), kv = h / in.group();
     int const count = static_cast<int>(std::min<std::int64_t>(query_tile, shape.sequence - t0));
-    int const groups = (count + tile_rows - 1) / tile_rows;
+    int const groups = ceil_divide(count, tile_rows);
     State state;
     detail::pack_rows(state.q, width(), in.query, {b, t0, h, groups * tile_rows}, shape.scale);
     std::fill(state.sum, state.sum + groups * tile_rows * width(), 0.0f);
@@ -113,7 +114,7 @@ struct AttentionTile {
 template <class T, int Width>
 void launch_tiles(Queue& q, detail::AttentionRows<T> const& in, HeadRows<T> const& out,
                   float* lse) {
-  std::int64_t const tiles = (in.shape.sequence + query_tile - 1) / query_tile;
+  std::int64_t const tiles = ceil_divide(in.shape.sequence, query_tile);
   detail::launch_tasks(q, "tessera::kernels::attention", in.shape.batch * in.shape.heads * tiles,
                        AttentionTile<T, Width>{in, out, lse, tiles});
 }

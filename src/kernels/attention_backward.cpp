@@ -5,6 +5,7 @@
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
 #include "detail/note_route.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -26,7 +27,7 @@ struct Workspace {
   bool shared = false;
 
   explicit Workspace(AttentionShape const& shape)
-      : rows((shape.sequence + key_tile - 1) / key_tile * key_tile),
+      : rows(round_up(shape.sequence, key_tile)),
         width(detail::padded_head(shape.head_dim)),
         heads(shape.batch * shape.heads),
         shared(shape.kv_heads != shape.heads) {}

@@ -6,6 +6,7 @@
 #include "detail/attention_tiles.hpp"
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -200,7 +201,7 @@ struct DecodeBlock {
   /// Row r of p = exp(score - running max), 0 for keys that the query does not see.
   void weigh(Partial<Rows>& to, State& state, Block const& at, int r, Keys const& keys) const {
     float* const row = state.p + r * key_tile;
-    int const padded = (keys.count + tile_lanes - 1) / tile_lanes * tile_lanes;
+    int const padded = round_up(keys.count, tile_lanes);
     detail::SeenKeys seen{0, 0};
     if (r < at.rows)
       seen = detail::seen_keys({keys.count, padded},
@@ -255,7 +256,7 @@ struct DecodeBlock {
 /// Chunks of keys are separate tasks where queries are few; otherwise 0, and a task processes all.
 std::int64_t split_chunks(DecodeShape const& shape) {
   constexpr std::int64_t most_queries = 16;
-  std::int64_t const chunks = (shape.max_length + decode_chunk - 1) / decode_chunk;
+  std::int64_t const chunks = ceil_divide(shape.max_length, decode_chunk);
   return shape.queries <= most_queries && chunks > 1 ? chunks : 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include "detail/column_sums_launch.hpp"
 #include "detail/launch.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels {
@@ -72,7 +73,7 @@ void sum_on_host(Queue& q, Operands<Out, In> const& x) {
   std::int64_t const width = std::min<std::int64_t>(slice, max_width);
   detail::CallWithChunk<ColumnSums<Out, In, max_width>> const rule{
       {x.out, x.in, x.rows, x.columns, x.accumulate}, x.columns, width};
-  detail::launch_on_host(q, name, (x.columns + width - 1) / width, rule);
+  detail::launch_on_host(q, name, ceil_divide(x.columns, width), rule);
 }
 
 /// Partial sums of row chunks, then their sums; `N` columns per thread.

@@ -8,6 +8,7 @@
 #include "detail/prefetch.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/exact_sum.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -20,9 +21,7 @@ char const* const name = "tessera::kernels::exact_squares";
 constexpr std::int64_t elements_per_sum = std::int64_t{1} << 18;
 constexpr auto digits_per_sum = static_cast<std::int64_t>(ExactSum::digits);
 
-std::int64_t sums_of(std::int64_t numel) {
-  return (numel + elements_per_sum - 1) / elements_per_sum;
-}
+std::int64_t sums_of(std::int64_t numel) { return ceil_divide(numel, elements_per_sum); }
 
 /// Pairwise: square j with square j + 16, then j + 8, and so on. Missing elements are zero.
 template <class T>

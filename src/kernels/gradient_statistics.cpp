@@ -3,6 +3,7 @@
 #include "detail/gradient_statistics_rule.hpp"
 #include "detail/launch.hpp"
 #include "detail/partial_sums.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -11,7 +12,7 @@ using namespace detail;
 
 char const* const name = "tessera::kernels::gradient_statistics";
 
-std::int64_t blocks_of(std::int64_t numel) { return (numel + gradient_block - 1) / gradient_block; }
+std::int64_t blocks_of(std::int64_t numel) { return ceil_divide(numel, gradient_block); }
 std::int64_t blocks_of(std::vector<GradientRun> const& runs) {
   std::int64_t total = 0;
   for (auto const& run : runs) total += blocks_of(run.numel);

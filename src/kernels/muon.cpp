@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "detail/segment_update.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/gemm.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 
@@ -69,7 +70,7 @@ struct ScaledCopy {
 
 void scaled_copy(Queue& q, float* out, float const* in, double factor, std::int64_t numel,
                  double const* norm = nullptr) {
-  parallel_rows(q, "tessera::kernels::scaled_copy", (numel + piece - 1) / piece,
+  parallel_rows(q, "tessera::kernels::scaled_copy", ceil_divide(numel, piece),
                 ScaledCopy{out, in, factor, norm, numel});
 }
 

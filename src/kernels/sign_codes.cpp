@@ -1,6 +1,7 @@
 #include "tessera/kernels/sign_codes.hpp"
 
 #include "detail/launch.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -18,7 +19,7 @@ struct Words {
     std::int64_t const left = numel - word * signs_per_word;
     return static_cast<int>(left < signs_per_word ? left : signs_per_word);
   }
-  std::int64_t count() const { return (numel + signs_per_word - 1) / signs_per_word; }
+  std::int64_t count() const { return ceil_divide(numel, signs_per_word); }
 };
 
 template <class T>

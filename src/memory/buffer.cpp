@@ -11,6 +11,7 @@
 #include "detail/device_memory.hpp"
 #include "detail/numa_policy.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/memory_use.hpp"
@@ -20,10 +21,6 @@ namespace tessera::memory {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-
-std::size_t round_up(std::size_t bytes, std::size_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
 
 std::string text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
 

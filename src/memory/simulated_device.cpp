@@ -15,6 +15,7 @@
 
 #include "detail/device_api.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -28,7 +29,7 @@ constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 std::size_t mapped_bytes(std::size_t bytes) {
   std::size_t const page = bytes < huge_page ? 4096 : huge_page;
-  return (bytes + page - 1) / page * page;
+  return round_up(bytes, page);
 }
 
 /// Null when the system has none.

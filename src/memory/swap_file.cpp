@@ -16,6 +16,7 @@
 #include "detail/disk_progress.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/planning.hpp"
 
@@ -24,10 +25,6 @@ namespace {
 
 /// A stripe is a mapping of its own, and the system limits their number (vm.max_map_count).
 constexpr std::size_t smallest_stripe = std::size_t{4} << 20, most_stripes = 8192;
-
-std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 /// A file without a name; file systems without O_TMPFILE give one whose name is removed.
 int open_nameless(std::filesystem::path const& directory) {
@@ -116,11 +113,11 @@ bool is_in_memory(std::filesystem::path const& directory) {
 }
 
 SwapFile::SwapFile(std::string name, SwapDirectories const& directories, std::size_t bytes)
-    : name_(std::move(name)), bytes_(rounded_up(bytes, swap_alignment)) {
+    : name_(std::move(name)), bytes_(round_up(bytes, swap_alignment)) {
   TESSERA_EXPECT(!directories.empty());
   stripe_ = directories.size() == 1
                 ? std::max(bytes_, swap_alignment)
-                : rounded_up(std::max(smallest_stripe, bytes_ / most_stripes), swap_alignment);
+                : round_up(std::max(smallest_stripe, bytes_ / most_stripes), swap_alignment);
   if (BufferPlanning::active()) {  // addresses that nothing may access
     data_ = ::mmap(nullptr, std::max(bytes_, swap_alignment), PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -160,7 +157,7 @@ void SwapFile::open(SwapDirectories const& directories) {
 
 /// The same size on each drive. @return the system's reason, or 0
 int SwapFile::reserve() const {
-  std::size_t const rounds = rounded_up(rounded_up(bytes_, stripe_) / stripe_, drives_.size());
+  std::size_t const rounds = round_up(round_up(bytes_, stripe_) / stripe_, drives_.size());
   std::size_t const each = drives_.size() == 1 ? bytes_ : rounds / drives_.size() * stripe_;
   for (auto const& drive : drives_)
     if (int const reason = ::posix_fallocate(drive.file, 0, static_cast<off_t>(each)); reason != 0)

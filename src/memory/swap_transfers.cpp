@@ -7,6 +7,7 @@
 #include "detail/disk_ring.hpp"
 #include "detail/event_state.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/work_trace.hpp"
@@ -15,8 +16,6 @@ namespace tessera::memory {
 namespace {
 
 constexpr std::chrono::milliseconds transfer_deadline = std::chrono::minutes(10);
-
-std::size_t count(std::size_t bytes, std::size_t part) { return (bytes + part - 1) / part; }
 
 class JoinedEvents final : public Event::State {
  public:
@@ -66,7 +65,7 @@ class ThreadEngine final : public SwapTransfers::Engine {
   SwapTransfers::Pending start(DiskTransfer const& transfer) override {
     auto& workers = transfer.access == SwapFile::Access::read ? readers_ : writers_;
     SwapTransfers::Pending pending;
-    std::size_t const blocks = count(transfer.bytes, block_size_);
+    std::size_t const blocks = ceil_divide(transfer.bytes, block_size_);
     for (std::size_t worker = 0; worker < std::min(blocks, workers.size()); ++worker) {
       auto& queue = *workers[worker];
       order_before(queue, transfer.after);
@@ -108,7 +107,8 @@ class RingEngine final : public SwapTransfers::Engine {
   SwapTransfers::Pending start(DiskTransfer const& transfer) override {
     auto& rings = transfer.access == SwapFile::Access::read ? readers_ : writers_;
     SwapTransfers::Pending pending;
-    std::size_t const each = count(count(transfer.bytes, block_size_), rings.size()) * block_size_;
+    std::size_t const each =
+        ceil_divide(ceil_divide(transfer.bytes, block_size_), rings.size()) * block_size_;
     for (std::size_t i = 0, begin = 0; begin < transfer.bytes; ++i, begin += each) {
       DiskTransfer part = transfer;
       part.offset += begin;

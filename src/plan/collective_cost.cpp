@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::plan {
 namespace {
@@ -85,7 +86,7 @@ Cluster cluster_of(Cluster const& all, std::string_view group, int ranks) {
   bool const strided = group.starts_with("replica group") || group.starts_with("rail");
   int const stride = strided ? all.ranks() / ranks : 1;
   int const per_node = std::clamp(all.ranks_per_node / stride, 1, ranks);
-  return {(ranks + per_node - 1) / per_node, per_node, all.host_levels};
+  return {ceil_divide(ranks, per_node), per_node, all.host_levels};
 }
 
 WireBytes wire_bytes(double sent, Collective const& operation, Cluster const& cluster,

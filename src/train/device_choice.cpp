@@ -31,6 +31,13 @@ void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
   TESSERA_VALIDATE(
       !arguments.cuda_graphs || on_device, ConfigError,
       "--cuda_graphs true needs a GPU, and this run computes on the host; leave it out");
+  TESSERA_VALIDATE(arguments.device_attention != kernels::DeviceAttention::cudnn || on_device,
+                   ConfigError,
+                   "--device_attention cudnn needs a GPU, and this run computes on the host; "
+                   "leave it out, or give portable");
+  TESSERA_VALIDATE(
+      arguments.device_gelu != kernels::DeviceGelu::fused || on_device, ConfigError,
+      "--device_gelu fused needs a GPU, and this run computes on the host; leave it out");
   kernels::set_device_settings(
       {arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
 }

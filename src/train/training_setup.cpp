@@ -11,6 +11,7 @@
 #include "tessera/config/node_groups.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -229,7 +230,7 @@ void TrainingSetup::reserve_memory_of_passes() {
     std::int64_t const ranks = job_.comm.size(), count = (*data)->count();
     passes.evaluation_rows =
         std::max(passes.evaluation_rows,
-                 std::min(job_.arguments.per_device_eval_batch_size, (count + ranks - 1) / ranks));
+                 std::min(job_.arguments.per_device_eval_batch_size, ceil_divide(count, ranks)));
     passes.evaluation_sequence = (*data)->length();
   }
   activation_bytes_ = reserve_activations(*run_.model, *run_.compute, job_.comm, passes);

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "detail/round_up.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/quantized_update.hpp"
 
 namespace tessera::zero {
 namespace {
-
-using detail::round_up;
 
 UnitLayout lay_out(memory::UnitSpec const& spec, int ranks, std::int64_t alignment) {
   UnitLayout unit;
@@ -22,7 +20,7 @@ UnitLayout lay_out(memory::UnitSpec const& spec, int ranks, std::int64_t alignme
     unit.numel += p.numel();
     end = round_up(end + p.numel(), alignment);
   }
-  unit.shard_numel = round_up((end + ranks - 1) / ranks, alignment);
+  unit.shard_numel = round_up(ceil_divide(end, ranks), alignment);
   unit.padded_numel = unit.shard_numel * ranks;
   return unit;
 }

@@ -16,7 +16,7 @@ import tarfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NO_GPU = 77
+NO_GPU, USAGE = 77, 64
 WITH_DROPOUT = "gpt2-8m-with-dropout"  # of attention weights; cuDNN draws other masks than the host
 TRAIN = "TESSERA_TRAIN_ARGUMENTS"  # added to every tessera-train
 
@@ -393,8 +393,16 @@ def visible_gpu():
     return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else ""
 
 
+WITHOUT_GPU = "no GPU: nvidia-smi finds no device; --dry-run runs what needs none"
+
+
+class Options(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(USAGE, f"tests/gpu/run.sh: {message}\n")
+
+
 def main():
-    p = argparse.ArgumentParser(description=__doc__)
+    p = Options(description=__doc__)
     p.add_argument("--build", type=pathlib.Path, required=True)
     p.add_argument("--report", type=pathlib.Path, required=True)
     p.add_argument("--configure_command", default="")
@@ -422,9 +430,12 @@ def main():
     gpu = "none" if a.dry_run else visible_gpu()
     if a.dry_run:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if not gpu and (a.report / "report.json").exists():
+        print(f"{WITHOUT_GPU}; the report of an earlier run stays in {a.report}")
+        sys.exit(NO_GPU)
     report = Report(a, gpu or "none")
     if not gpu:
-        report.say("no GPU: nvidia-smi finds no device")
+        report.say(WITHOUT_GPU)
         report.finish(NO_GPU)
     (a.report / "text.txt").write_text("".join(file.read_text() for file in [*sorted(ROOT.glob("docs/*/*.md")), ROOT / "README.md"]))
     shutil.copytree(ROOT / "configs/gpt2-8m", a.report / WITH_DROPOUT, dirs_exist_ok=True)

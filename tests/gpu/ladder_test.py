@@ -100,9 +100,23 @@ class Ladder(unittest.TestCase):
     def test_unknown_parts_and_no_gpu(self):
         child = self.start("--only", "nonsense")
         self.assertIn("there is no part nonsense; the parts are start doctor", child.communicate(timeout=20)[0])
-        self.assertEqual(child.returncode, 2)
+        self.assertEqual(child.returncode, 64)
         (WORK / "path/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
         self.assertEqual(self.run_ladder(), 77)
+        self.assertIn("--dry-run runs what needs none", self.output)
+
+    def test_without_a_gpu_an_earlier_report_stays(self):
+        self.assertEqual(self.run_ladder("--only", "start"), 0)
+        (WORK / "path/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+        self.assertEqual(self.run_ladder(), 77)
+        self.assertEqual(self.states, {"start": "held"})
+        self.assertIn("the report of an earlier run stays", self.output)
+
+    def test_the_script_explains_itself(self):
+        for words, code, text in ((["--help"], 0, "Ends with 0 when all parts held, 77 without a GPU."), (["--report"], 64, "--report has no value"),
+                                  (["--repport", "here"], 64, "there is no option --repport"), (["--packages", "nowhere"], 66, "--packages nowhere is no directory")):
+            done = subprocess.run([LADDER.with_name("run.sh"), *words], cwd=WORK, env=self.environment, capture_output=True, text=True, check=False, timeout=20)
+            self.assertEqual((done.returncode, text in done.stdout + done.stderr), (code, True), done)
 
 
 unittest.main()

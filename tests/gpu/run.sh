@@ -11,17 +11,23 @@
 #     --dry-run        what needs no device: unpack, configure, build, start, tiny benchmarks; JOBS and TARGETS in the environment limit it
 # Ends with 0 when all parts held, 77 without a GPU.
 set -uo pipefail
+called_in=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 70
 packages='' build=build/gpu report=build/gpu-report dry=0 ladder=()
+usage() { sed -n '2,12s/^# \{0,1\}//p' tests/gpu/run.sh; }
+refuse() { echo "tests/gpu/run.sh: $1; --help shows the options" >&2; exit 64; }
+place() { case $1 in /*) echo "$1" ;; *) echo "$called_in/$1" ;; esac; }
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --packages) packages=$(cd "${2:?}" && pwd) || exit 66; shift ;;
-    --build-dir) build=${2:?}; shift ;;
-    --report) report=${2:?}; shift ;;
-    --budget | --only | --from) ladder+=("$1" "${2:?}"); shift ;;
+    --packages | --build-dir | --report | --budget | --only | --from) [[ -n ${2-} ]] || refuse "$1 has no value" ;;&
+    -h | --help) usage; exit 0 ;;
+    --packages) packages=$(cd "$(place "$2")" 2>/dev/null && pwd) || { echo "tests/gpu/run.sh: --packages $2 is no directory" >&2; exit 66; }; shift ;;
+    --build-dir) build=$(place "$2"); shift ;;
+    --report) report=$(place "$2"); shift ;;
+    --budget | --only | --from) ladder+=("$1" "$2"); shift ;;
     --dry-run) dry=1; ladder+=("$1") ;;
     --quick | --resume | --list) ladder+=("$1") ;;
-    *) sed -n '2,13p' "$0" >&2; exit 64 ;;
+    *) refuse "there is no option $1" ;;
   esac
   shift
 done

@@ -6,6 +6,7 @@
 #include "float8_reference.hpp"
 #include "gpt2_case.hpp"
 #include "tessera/core/random.hpp"
+#include "tessera/kernels/kernel_times.hpp"
 
 namespace tessera::model::detail::test {
 namespace {
@@ -48,7 +49,7 @@ struct Fp8Layer {
             .stream_dtype = weights};
   }
   /// Output, gradient of the input, and with them those of the parameters.
-  std::pair<std::vector<float>, std::vector<float>> run() {
+  std::pair<std::vector<float>, std::vector<float>> run(bool shares_casts = false) {
     ArenaScope const scope(arena);
     PassContext const pass = context(true);
     auto const fp32 = [&](std::int64_t columns) {
@@ -60,8 +61,14 @@ struct Fp8Layer {
     auto const gradients = params.gradient(memory::first_unit, *queue);
     TensorView const to_x(x.data(), Dtype::fp32, {rows, in}),
         to_dy(dy.data(), Dtype::fp32, {rows, out});
-    linear.forward(pass, weights, y, to_x);
-    linear.backward(pass, {weights, gradients}, dx, to_dy, to_x);
+    BackwardLeases const leases{weights, gradients};
+    if (shares_casts) {
+      linear.forward(pass, weights, y, linear.forward_input(pass, to_x));
+      linear.backward(pass, leases, dx, to_dy, linear.backward_input(pass, leases, to_x));
+    } else {
+      linear.forward(pass, weights, y, to_x);
+      linear.backward(pass, leases, dx, to_dy, to_x);
+    }
     auto const values = [](TensorView const& v) {
       return std::vector<float>(v.as<float>(), v.as<float>() + v.numel());
     };
@@ -107,6 +114,15 @@ TEST(Fp8Linear, ProductsAreThoseOfTheQuantizedOperands) {
                       1e-5 + (dtype == Dtype::bf16 ? 0x1p-8 * std::abs(want) : 0.0));
         }
     }
+}
+
+TEST(Fp8Linear, ASharedCastGivesTheSameBits) {
+  for (auto const layout : {WeightLayout::in_out, WeightLayout::out_in}) {
+    Fp8Layer own(layout, Dtype::fp32), shared(layout, Dtype::fp32);
+    EXPECT_EQ(own.run(false), shared.run(true));
+    for (std::size_t p : {0, 1})
+      EXPECT_EQ(own.params.gradient_values(0, p), shared.params.gradient_values(0, p));
+  }
 }
 
 /// Bias gradients are sums, not products: they are those of bf16.
@@ -276,11 +292,29 @@ TEST(Fp8Model, AdaptersTrain) {
 }
 
 /// Separate projections and gates.
-TEST(Fp8Model, LlamaTrains) {
-  ConfigTree const llama = model::apply_overrides(
+ConfigTree small_llama() {
+  return model::apply_overrides(
       model::default_config("llama"),
       "hidden_size=64,intermediate_size=96,num_attention_heads=4,num_key_value_heads=2,"
       "num_hidden_layers=2,max_position_embeddings=32,vocab_size=96");
+}
+
+/// Queries, keys and values read the same rows, and so do gate and expansion.
+TEST(Fp8Model, CastsAnInputOnceForAllLayersThatReadIt) {
+  Fp8Model fp8(small_llama(), Dtype::bf16, true);
+  fp8.train();
+  kernels::KernelTimes times;
+  fp8.train();
+  std::int64_t casts = 0;
+  for (auto const& entry : times.take())
+    if (entry.kernel == "tessera::kernels::float8_cast") casts += entry.calls;
+  constexpr int blocks = 2, layers = 7, inputs = 4;
+  // forward: inputs and weights; backward: gradients, inputs and weights
+  EXPECT_EQ(casts, blocks * (inputs + layers + layers + inputs + layers));
+}
+
+TEST(Fp8Model, LlamaTrains) {
+  ConfigTree const llama = small_llama();
   Fp8Model fp8(llama, Dtype::bf16, true), bf16(llama, Dtype::bf16, false);
   EXPECT_NEAR(fp8.train() / bf16.train(), 1.0, 5e-3);
   EXPECT_LT(distance(fp8.params, bf16.params), 0.3);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::cli {
@@ -173,7 +174,7 @@ std::string draw_comm(CommSetting const& setting, std::vector<BenchmarkRow> cons
   auto const operations = distinct(rows, &BenchmarkRow::operation);
   auto const groups = distinct(rows, &BenchmarkRow::group);
   auto const axes = axes_of(rows);
-  int const lines = (static_cast<int>(operations.size()) + columns - 1) / columns;
+  int const lines = ceil_divide(static_cast<int>(operations.size()), columns);
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
       "font-family='sans-serif' font-size='12'>\n<rect width='{0}' height='{1}' "

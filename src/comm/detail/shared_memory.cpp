@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -30,11 +31,11 @@ void* reserve_aligned(std::size_t bytes) {
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   auto const base = reinterpret_cast<std::uintptr_t>(raw);
-  auto const aligned = (base + huge_page - 1) / huge_page * huge_page;
+  auto const aligned = round_up(base, huge_page);
   if (aligned > base) munmap(raw, aligned - base);
   auto const end = base + bytes + huge_page, used_end = aligned + bytes;
   auto const page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  auto const tail = (used_end + page - 1) / page * page;
+  auto const tail = round_up(used_end, page);
   if (end > tail) munmap(reinterpret_cast<void*>(tail), end - tail);
   return reinterpret_cast<void*>(aligned);
 }

@@ -11,6 +11,7 @@
 #include "detail/gemm_rules.hpp"
 #include "detail/launch.hpp"
 #include "detail/note_route.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 
@@ -46,13 +47,13 @@ void set_library_threads([[maybe_unused]] SgemmLibrary library, [[maybe_unused]]
 /// Part @p i of @p parts nearly equal ones of @p range; their borders are multiples of @p unit, the
 /// end excepted.
 Range part_of(Range range, std::int64_t i, std::int64_t parts, std::int64_t unit) {
-  std::int64_t const units = (range.size + unit - 1) / unit;
+  std::int64_t const units = ceil_divide(range.size, unit);
   std::int64_t const begin = std::min(range.size, units * i / parts * unit),
                      end = std::min(range.size, units * (i + 1) / parts * unit);
   return {range.begin + begin, end - begin};
 }
 std::int64_t chunks_of(std::int64_t size, std::int64_t largest) {
-  return (size + largest - 1) / largest;
+  return ceil_divide(size, largest);
 }
 
 /// How the threads share c: rows x columns of them, such that a thread's part is nearly square.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/memory_use.hpp"
@@ -32,7 +33,7 @@ bool wait_for_event(DeviceApi& api, DeviceApi::Event event, std::chrono::millise
 /// Four sizes per power of two, multiples of the page size.
 std::size_t size_class(std::size_t bytes) {
   std::size_t const step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 4);
-  return (bytes + step - 1) / step * step;
+  return round_up(bytes, step);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, doubl
 }
 
 void Linear::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
-                     ConstTensorView in, TensorView gelu_input) const {
+                     LinearInput const& in, TensorView gelu_input) const {
   TESSERA_EXPECT(!lora_ || gelu_input.empty(), name_);
   ArenaScope const scope(pass.arena);
   ConstTensorView const bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_];
@@ -27,33 +27,51 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
     multiply_fp8(pass, weights, out, in, then);
   else
     kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
-                  pass.in_dtype(pass.dtype, in), pass.in_dtype(pass.dtype, weights[weight_]), then);
-  if (lora_) lora_->add_output(pass, weights, out, in);
+                  pass.in_dtype(pass.dtype, in.values), pass.in_dtype(pass.dtype, weights[weight_]),
+                  then);
+  if (lora_) lora_->add_output(pass, weights, out, in.values);
 }
 
-void Linear::multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
-                          ConstTensorView in, kernels::GemmEpilogue const& then) const {
+LinearInput Linear::forward_input(PassContext const& pass, ConstTensorView in) const {
+  if (!pass.fp8) return in;
+  require_float8_sizes();
+  return {in, to_float8(pass, Float8::e4m3, in, {.rows = true}).rows};
+}
+
+LinearInput Linear::backward_input(PassContext const& pass, BackwardLeases const& leases,
+                                   ConstTensorView in) const {
+  if (!pass.fp8 || leases.gradients[weight_].empty()) return in;
+  return {in, to_float8(pass, Float8::e4m3, in, {.transposed = true}).transposed};
+}
+
+void Linear::require_float8_sizes() const {
   constexpr auto multiple = kernels::float8_multiple;
   TESSERA_VALIDATE(shape_.in % multiple == 0 && shape_.out % multiple == 0, ConfigError,
                    "--fp8: ", name_, " has ", shape_.in, " inputs and ", shape_.out,
                    " outputs, but fp8 products need multiples of ", multiple,
                    "; leave fp8 out, or change the sizes of the model");
-  auto const x = to_float8(pass, Float8::e4m3, in, {.rows = true}).rows;
+}
+
+void Linear::multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
+                          LinearInput const& in, kernels::GemmEpilogue const& then) const {
+  require_float8_sizes();
+  auto const x = in.cast.values.empty() ? forward_input(pass, in.values).cast : in.cast;
   multiply(pass, {out}, x, float8_weight(pass, weights, WeightLayout::out_in), then);
 }
 
 void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
-                      ConstTensorView dout, ConstTensorView in) const {
+                      ConstTensorView dout, LinearInput const& in) const {
   ArenaScope const conversions(pass.arena);
+  ConstTensorView x = in.values;
   if (pass.fp8) {
     multiply_backward_fp8(pass, leases, din, dout, in);
   } else {
     dout = pass.in_dtype(pass.dtype, dout);
-    in = pass.in_dtype(pass.dtype, in);
-    multiply_backward(pass, leases, din, dout, in);
+    x = pass.in_dtype(pass.dtype, x);
+    multiply_backward(pass, leases, din, dout, x);
   }
   TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
-  if (lora_) lora_->backward(pass, leases, din.out, dout, in);
+  if (lora_) lora_->backward(pass, leases, din.out, dout, x);
 }
 
 void Linear::multiply_backward(PassContext const& pass, BackwardLeases const& leases,
@@ -82,14 +100,14 @@ void Linear::add_bias_gradient(PassContext const& pass, BackwardLeases const& le
 
 void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const& leases,
                                    InputGradient const& din, ConstTensorView dout,
-                                   ConstTensorView in) const {
+                                   LinearInput const& in) const {
   bool const trains = !leases.gradients[weight_].empty(), has_input = !din.out.empty();
   add_bias_gradient(pass, leases, dout);
   if (!trains && !has_input) return;
   auto const dy = to_float8(pass, Float8::e5m2, dout, {.rows = has_input, .transposed = trains});
   if (trains) {
     ArenaScope const scope(pass.arena);
-    auto const x = to_float8(pass, Float8::e4m3, in, {.transposed = true}).transposed;
+    auto const x = in.cast.values.empty() ? backward_input(pass, leases, in.values).cast : in.cast;
     bool const in_out = shape_.layout == WeightLayout::in_out;
     multiply(pass, leases.gradient(weight_), in_out ? x : dy.transposed,
              in_out ? dy.transposed : x);

@@ -20,6 +20,15 @@ struct LinearShape {
   Bias bias = Bias::zeros;
 };
 
+/// The rows that linear layers read: of one layer, or of several, which then share a cast to fp8.
+struct LinearInput {
+  LinearInput(ConstTensorView in) : values(in) {}  // NOLINT(google-explicit-constructor)
+  LinearInput(TensorView in) : values(in) {}       // NOLINT(google-explicit-constructor)
+  LinearInput(ConstTensorView in, Float8Matrix const& of_all) : values(in), cast(of_all) {}
+  ConstTensorView values;  ///< [R, in]
+  Float8Matrix cast{};     ///< of the values or of their transpose; empty: each layer casts them
+};
+
 class Linear {
  public:
   /// Adds "<name>.weight" (normal with @p stddev) and "<name>.bias" to @p unit.
@@ -41,10 +50,16 @@ class Linear {
   /// fp32 or of the pass's dtype, overwritten; in [R, in]. With gelu_input [R, out] that receives
   /// in * W + b, and out its gelu_new.
   void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
-               ConstTensorView in, TensorView gelu_input = {}) const;
+               LinearInput const& in, TensorView gelu_input = {}) const;
   /// Weight and bias gradients as the lease says. din must not alias dout.
   void backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
-                ConstTensorView dout, ConstTensorView in) const;
+                ConstTensorView dout, LinearInput const& in) const;
+  /// @p in for forward() of this layer and of others with the same input. An fp8 cast stays in the
+  /// arena.
+  LinearInput forward_input(PassContext const& pass, ConstTensorView in) const;
+  /// The same for backward(), if this layer's weight trains.
+  LinearInput backward_input(PassContext const& pass, BackwardLeases const& leases,
+                             ConstTensorView in) const;
 
   LinearShape const& shape() const { return shape_; }
   std::string const& name() const { return name_; }
@@ -57,13 +72,14 @@ class Linear {
  private:
   /// Weights and inputs in e4m3.
   void multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
-                    ConstTensorView in, kernels::GemmEpilogue const& then) const;
+                    LinearInput const& in, kernels::GemmEpilogue const& then) const;
+  void require_float8_sizes() const;
   void multiply_backward(PassContext const& pass, BackwardLeases const& leases,
                          InputGradient const& din, ConstTensorView dout, ConstTensorView in) const;
   /// Gradients in e5m2, weights and inputs in e4m3.
   void multiply_backward_fp8(PassContext const& pass, BackwardLeases const& leases,
                              InputGradient const& din, ConstTensorView dout,
-                             ConstTensorView in) const;
+                             LinearInput const& in) const;
   void add_bias_gradient(PassContext const& pass, BackwardLeases const& leases,
                          ConstTensorView dout) const;
   Float8Matrix float8_weight(PassContext const& pass, WeightLease const& weights,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/accuracy.hpp"
 #include "tessera/kernels/activation.hpp"
 #include "tessera/kernels/column_sums.hpp"
@@ -22,8 +23,8 @@ void for_chunks(std::int64_t rows, std::int64_t chunk, Body&& body) {
 /// Rows of equal chunks of at most @p most_rows, or of one row.
 std::int64_t equal_chunks(std::int64_t rows, std::int64_t most_rows) {
   most_rows = std::max<std::int64_t>(1, most_rows);
-  std::int64_t const chunks = std::max<std::int64_t>(1, (rows + most_rows - 1) / most_rows);
-  return (rows + chunks - 1) / chunks;
+  std::int64_t const chunks = std::max<std::int64_t>(1, ceil_divide(rows, most_rows));
+  return ceil_divide(rows, chunks);
 }
 
 /// The columns that count of a matrix whose rows are longer.

@@ -41,8 +41,12 @@ Mlp::Saved Mlp::expand(PassContext const& pass, WeightLease const& weights,
     expand_.forward(pass, weights, saved.activated, in, saved.before);
     return saved;
   }
-  if (gate_) gate_->forward(pass, weights, saved.gate, in);
-  expand_.forward(pass, weights, saved.before, in);
+  {
+    ArenaScope const scope(pass.arena);
+    LinearInput const of_both = (gate_ ? *gate_ : expand_).forward_input(pass, in);
+    if (gate_) gate_->forward(pass, weights, saved.gate, of_both);
+    expand_.forward(pass, weights, saved.before, of_both);
+  }
   activate(pass, saved);
   return saved;
 }
@@ -89,9 +93,11 @@ void Mlp::backward_gated(PassContext const& pass, BackwardLeases const& leases, 
       gate_and_up<kernels::GatedGradients, TensorView>(dgate, dbefore),
       {dactivated.data(), options_.inner},
       gate_and_up<kernels::GatedInput, ConstTensorView>(saved.gate, saved.before));
-  expand_.backward(pass, leases, din, dbefore, in);
+  LinearInput const of_both = expand_.backward_input(pass, leases, in);
+  expand_.backward(pass, leases, din, dbefore, of_both);
   if (gate_)
-    gate_->backward(pass, leases, kernels::GradientTarget{din, kernels::WriteMode::add}, dgate, in);
+    gate_->backward(pass, leases, kernels::GradientTarget{din, kernels::WriteMode::add}, dgate,
+                    of_both);
 }
 
 }  // namespace tessera::model::detail

@@ -38,9 +38,11 @@ void QkvProjection::forward(PassContext const& pass, WeightLease const& weights,
                             ConstTensorView in) const {
   if (options_.layout != QkvLayout::separate)
     return parts_[0].forward(pass, weights, rows.fused, in);
-  parts_[0].forward(pass, weights, rows.query, in);
-  parts_[1].forward(pass, weights, rows.key, in);
-  parts_[2].forward(pass, weights, rows.value, in);
+  ArenaScope const scope(pass.arena);
+  LinearInput const of_all = parts_[0].forward_input(pass, in);
+  parts_[0].forward(pass, weights, rows.query, of_all);
+  parts_[1].forward(pass, weights, rows.key, of_all);
+  parts_[2].forward(pass, weights, rows.value, of_all);
 }
 
 void QkvProjection::backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
@@ -48,9 +50,11 @@ void QkvProjection::backward(PassContext const& pass, BackwardLeases const& leas
   if (options_.layout != QkvLayout::separate)
     return parts_[0].backward(pass, leases, din, drows.fused, in);
   kernels::GradientTarget const sum{din, kernels::WriteMode::add};
-  parts_[0].backward(pass, leases, din, drows.query, in);
-  parts_[1].backward(pass, leases, sum, drows.key, in);
-  parts_[2].backward(pass, leases, sum, drows.value, in);
+  ArenaScope const scope(pass.arena);
+  LinearInput const of_all = parts_[0].backward_input(pass, leases, in);
+  parts_[0].backward(pass, leases, din, drows.query, of_all);
+  parts_[1].backward(pass, leases, sum, drows.key, of_all);
+  parts_[2].backward(pass, leases, sum, drows.value, of_all);
 }
 
 }  // namespace tessera::model::detail

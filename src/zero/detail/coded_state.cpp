@@ -4,10 +4,10 @@
 #include <cstring>
 #include <optional>
 
-#include "detail/round_up.hpp"
 #include "detail/unit_views.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/planning.hpp"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "detail/compact_layout.hpp"
-#include "detail/round_up.hpp"
 #include "tessera/comm/collectives.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::zero::detail {
 
@@ -18,7 +18,7 @@ class CompactBlocks {
 
   /// Elements of an equal block: full cache lines.
   static std::int64_t numel_of(std::int64_t numel, int ranks) {
-    return round_up((numel + ranks - 1) / ranks, PartitionPlan::default_alignment);
+    return round_up(ceil_divide(numel, ranks), PartitionPlan::default_alignment);
   }
   std::int64_t block() const { return block_; }
   std::int64_t all_blocks() const { return block_ * ranks_; }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "detail/round_up.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::zero::detail {
 namespace {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "detail/unit_views.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 

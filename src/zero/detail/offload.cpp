@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
@@ -58,8 +59,7 @@ std::int64_t tile_numel(StoreContext const& context, std::int64_t most) {
 }  // namespace
 
 TileList::TileList(std::vector<std::int64_t> const& region_numel, std::int64_t most) {
-  std::int64_t const step =
-      (std::max<std::int64_t>(most, 1) + alignment - 1) / alignment * alignment;
+  std::int64_t const step = round_up(std::max<std::int64_t>(most, 1), alignment);
   for (std::size_t u = 0; u < region_numel.size(); ++u) {
     first_.push_back(tiles_.size());
     for (std::int64_t begin = 0; begin < region_numel[u]; begin += step)

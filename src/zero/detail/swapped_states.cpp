@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "detail/round_up.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::zero::detail {
 namespace {

@@ -57,7 +57,8 @@ def memory_bounds_end_a_run(b):
     refused(b, 70, run + ["--host_memory", "64KiB"], "raise --host_memory")
     refused(b, 64, run + ["--device_memory", "plenty"], "--device_memory: 'plenty' is not a size")
     refused(b, 78, run + ["--device_memory", "1000TB"], "simulates these devices in its memory")
-    refused(b, 78, run + BOUND + ["--cuda_graphs", "true"], "needs a GPU")
+    for option, value in (("--cuda_graphs", "true"), ("--device_attention", "cudnn"), ("--device_gelu", "fused")):
+        refused(b, 78, run + BOUND + [option, value], f"{option} {value} needs a GPU")
     stage0 = zero(0, bf16={"enabled": True})
     stage0["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     refused(b, 78, b.common("zero", bf16=True, deepspeed=b.config("zero.json", stage0)) + BOUND, "at ZeRO stage 0, which has no offload")

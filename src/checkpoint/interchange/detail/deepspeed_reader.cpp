@@ -14,6 +14,7 @@
 #include "interchange/detail/deepspeed_universal.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
@@ -126,8 +127,6 @@ std::vector<RankStates> read_ranks(fs::path const& directory, std::map<int, fs::
 
 using Parts = std::shared_ptr<std::vector<FlatRuns>>;
 
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
 /// Stages 1 and 2: a group is one flat buffer, cut into one partition per rank; the partitions of
 /// all ranks in order are the buffer. Padding is at its end only (in the files of the master
 /// weights it is cut off), and after parameters with parameter_alignment.
@@ -195,7 +194,7 @@ void place_partitions(ModelStates const& model, std::vector<RankStates> const& r
   std::int64_t at = 0;
   for (auto const& group : model.groups)
     for (auto const& shape : group) {
-      std::int64_t const chunk = (shape.numel + world - 1) / world;
+      std::int64_t const chunk = ceil_divide(shape.numel, world);
       SourceTensor tensor{shape.name,  shape.shape, {}, SourceTensor::Kind::trained,
                           shape.numel, {}};
       for (std::size_t s = 0; s < parts.size(); ++s)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -28,8 +29,8 @@ std::vector<TensorPart> parts_of(Manifest const& m) {
 
 /// All tensors, one after the other, in equal parts.
 std::vector<TensorPart> cut_for(Manifest const& m, int ranks) {
-  std::int64_t const total = m.parameter_count(), even = (total + ranks - 1) / ranks;
-  std::int64_t const share = (even + cut_alignment - 1) / cut_alignment * cut_alignment;
+  std::int64_t const total = m.parameter_count(), even = ceil_divide(total, ranks);
+  std::int64_t const share = round_up(even, cut_alignment);
   std::vector<TensorPart> parts;
   std::int64_t at = 0;
   for (std::size_t t = 0; t < m.tensors.size(); ++t)

@@ -1,0 +1,23 @@
+#pragma once
+/// Integers that are divided or padded upwards, for hosts and devices.
+
+#include <type_traits>
+
+#include "tessera/core/function.hpp"
+
+namespace tessera {
+
+/// The parts of at most @p size that @p value takes. @pre value >= 0, size > 0, and their sum is a
+/// T
+template <class T>
+TESSERA_FUNCTION constexpr T ceil_divide(T value, std::type_identity_t<T> size) {
+  return static_cast<T>(value / size + (value % size != 0));
+}
+
+/// The smallest multiple of @p multiple that is not below @p value. @pre value >= 0, multiple > 0
+template <class T>
+TESSERA_FUNCTION constexpr T round_up(T value, std::type_identity_t<T> multiple) {
+  return ceil_divide(value, multiple) * multiple;
+}
+
+}  // namespace tessera
