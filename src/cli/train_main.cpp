@@ -133,6 +133,11 @@ comm::Levels levels_of(config::TrainingArguments const& arguments) {
   return two ? comm::Levels::two : comm::Levels::automatic;
 }
 
+comm::NcclOptions nccl_options(config::TrainingArguments const& arguments) {
+  return {static_cast<int>(arguments.communication_multiprocessors),
+          comm::nccl_cta_policy(arguments.nccl_cta_policy)};
+}
+
 /// After an error other ranks may have ended: then rank 0 reports what it has measured.
 void report_collectives(comm::TimedCollectives& timed, ExitCode code,
                         std::filesystem::path const& directory) {
@@ -184,7 +189,7 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
     memory::Runtime const runtime(runtime_options);
     if (memory::Runtime::device() >= 0)
       comm = comm::make_device(std::move(comm), deadline, comm::DeviceTransport::automatic,
-                               static_cast<int>(arguments.communication_multiprocessors));
+                               nccl_options(arguments));
     auto* const timed = add_comms_logger(arguments, comm);
     train::StopRequest::BeforeTheEnd const killed([&](int signal_number) {
       status.finish_by_signal(signal_number, train::StopRequest::name(signal_number));

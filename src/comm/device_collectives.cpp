@@ -29,19 +29,27 @@ bool devices_are_shared(Collectives& host) {
   return !agree(host, !sharing.shared);
 }
 
+void warn_without_nccl(Collectives& host, NcclOptions const& options) {
+  if (options.cta_policy == NcclCtaPolicy::library_default || host.rank() != 0) return;
+  log::warning(concat("--nccl_cta_policy ", name_of(options.cta_policy), " has no effect: ",
+                      host.size() == 1 ? "one rank computes without NCCL"
+                                       : "ranks that share a device communicate without NCCL"));
+}
+
 }  // namespace
 
 std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
-                                         DeviceTransport transport, int multiprocessors) {
+                                         DeviceTransport transport, NcclOptions const& options) {
   if (transport == DeviceTransport::automatic)
     transport = host->size() == 1 ? DeviceTransport::single_rank
                 : memory::device_is_simulated() || devices_are_shared(*host)
                     ? DeviceTransport::staged
                     : DeviceTransport::nccl;
+  if (transport != DeviceTransport::nccl) warn_without_nccl(*host, options);
   if (transport == DeviceTransport::single_rank) return detail::make_single_rank(std::move(host));
   return transport == DeviceTransport::staged
              ? detail::make_staged(std::move(host), deadline)
-             : detail::make_nccl(std::move(host), deadline, multiprocessors);
+             : detail::make_nccl(std::move(host), deadline, options);
 }
 
 }  // namespace tessera::comm

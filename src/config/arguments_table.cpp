@@ -356,6 +356,11 @@ void add_machine(OptionTable& t) {
         "of a GPU: at most for NCCL, which matrix products leave free; 0: NCCL's choice "
         "(Tessera's own)")
       .at_least(0);
+  t.add(
+       choice, "nccl_cta_policy", "default",
+       "multiprocessors of a GPU that NCCL takes; zero: none where copy engines can gather weights "
+       "(Tessera's own)")
+      .one_of({"default", "efficiency", "zero"});
   t.add(boolean, "deterministic", true,
         "bit-for-bit reproducible runs; false: allow faster GPU algorithms that sum in any order "
         "(Tessera's own)");

@@ -24,6 +24,9 @@ void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
   TESSERA_VALIDATE(arguments.communication_multiprocessors == 0 || on_device, ConfigError,
                    "--communication_multiprocessors ", arguments.communication_multiprocessors,
                    " needs GPUs, and this run computes on the host; leave it out");
+  TESSERA_VALIDATE(arguments.nccl_cta_policy == "default" || on_device, ConfigError,
+                   "--nccl_cta_policy ", arguments.nccl_cta_policy,
+                   " needs GPUs, and this run computes on the host; leave it out");
   bool const tf32 = arguments.tf32.value_or(false);
   TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
                    "--tf32 true needs a GPU, and this run computes on the host in full fp32; "
@@ -144,6 +147,12 @@ void place_host_memory(bool is_root) {
 
 }  // namespace
 
+void require_copy_engines(memory::DeviceInfo const& device, std::string const& where) {
+  TESSERA_VALIDATE(device.driver >= 12050, ConfigError, "--nccl_cta_policy zero: the driver of ",
+                   where, " has CUDA ", device.driver / 1000, ".", device.driver % 1000 / 10,
+                   ", and NCCL's collectives by copy engines need 12.5; leave the option out");
+}
+
 void require_fp8(memory::DeviceInfo const& device, std::string const& where) {
   TESSERA_VALIDATE(device.major * 10 + device.minor >= 89, ConfigError, "--fp8 true: ", device.name,
                    " of ", where, " has compute capability ", device.major, ".", device.minor,
@@ -167,6 +176,11 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   place_host_memory(session.info().rank == 0);
   int device = gpu;
   if (arguments.fp8) comm::run_on_ranks(comm, true, [&] { check_fp8(gpu, session); });
+  if (gpu >= 0 && arguments.nccl_cta_policy == "zero")
+    comm::run_on_ranks(comm, true, [&] {
+      require_copy_engines(memory::describe_device(gpu),
+                           concat("rank ", session.info().rank, " on ", session.info().host));
+    });
   if (gpu < 0)
     comm::run_on_ranks(comm, true, [&] { device = simulated_device(bounds.device, session); });
   memory::limit_memory(memory::MemorySpace::host, static_cast<std::size_t>(bounds.host));

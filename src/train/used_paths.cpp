@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tessera/comm/nccl_use.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/kernels/used_routes.hpp"
@@ -24,6 +25,17 @@ std::int64_t kilobytes(std::string const& line) {
 char const* reduction_codes(zero::QuantizedGradients const& gradients) {
   if (gradients.ranks_per_node == 1) return "int4";
   return "int8 in nodes, int4 between nodes";
+}
+
+ConfigTree nccl_status(comm::NcclUse const& use) {
+  using Kind = comm::NcclMemoryKind;
+  return ConfigTree()
+      .set("version", use.version)
+      .set("communicators", use.communicators)
+      .set("cta_policy", std::string(name_of(use.cta_policy)))
+      .set("symmetric_windows", use.count(Kind::window))
+      .set("registered_buffers", use.count(Kind::registered))
+      .set("plain_buffers", use.count(Kind::plain));
 }
 
 }  // namespace
@@ -70,6 +82,7 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
             ConfigTree().set("rows_gathered_apart", *lookup_rows > 0).set("rows", *lookup_rows));
   if (ranks > 1 && engine.weight_code_bits > 0)
     out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
+  if (auto const nccl = comm::nccl_use()) out.set("NCCL", nccl_status(*nccl));
   auto const pages = resident_pages();
   out.set("threads", memory::Runtime::threads());
   out.set("huge_page_bytes", pages.huge).set("resident_bytes", pages.all);
@@ -103,6 +116,7 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
                        with_commas(*lookup_rows));
   else if (lookup_rows)
     out += "; embedding gathered completely for the lookup";
+  if (auto const nccl = comm::nccl_use()) out += "; " + comm::nccl_use_text(*nccl);
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",
                            counted(memory::Runtime::threads(), "thread"), human_bytes(pages.huge),

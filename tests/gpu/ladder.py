@@ -106,7 +106,7 @@ class Parts:
         self.test("attention", 60, "shapes", "*ModelAttention*", fallback={"TESSERA_PORTABLE": "1", TRAIN: "--device_attention portable"}, fallback_text="portable attention")
         self.test("attention_dropout", 60, "training", "DeviceTraining.LearnsWith*")
         self.test("one_step", 40, "training", "Stages/*/stage0_bf16")
-        self.test("nccl_one_rank", 40, "training", "DeviceCollectives.*")
+        self.test("nccl_one_rank", 40, "training", "*DeviceCollectives.*")
         self.figure("bench_train_124m", 40, "train", 12, 768, 12, 32, 1024, 8)
         self.parity("torch_parity_bf16", 60, "cuda", "bf16")
         self.parity("torch_parity", 60, "cuda", "fp32")

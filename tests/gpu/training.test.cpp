@@ -98,11 +98,13 @@ TEST(DeviceTraining, GraphsComputeTheSameBits) {
   }
 }
 
-TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
+class DeviceCollectives : public ::testing::TestWithParam<comm::NcclCtaPolicy> {};
+
+TEST_P(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
   if (session->info().world_size > 1)
     GTEST_SKIP() << "several ranks share a device in these tests, which NCCL does not allow";
-  auto const comm =
-      comm::make_device(comm::make_mpi(*session, 60s), 60s, comm::DeviceTransport::nccl);
+  auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s,
+                                      comm::DeviceTransport::nccl, {.cta_policy = GetParam()});
   auto const stream = memory::make_stream_queue("test");
   std::int64_t const n = 1000;
   auto const in = comm->allocate("in", memory::Purpose::workspace, n * sizeof(bfloat16));
@@ -110,6 +112,7 @@ TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
   std::vector<bfloat16> sent;
   std::vector<float> received(static_cast<std::size_t>(n), 1.0f);
   for (int i = 0; i < n; ++i) sent.emplace_back(static_cast<float>(i % 97));
+  std::printf("%s\n", comm::nccl_use_text(*comm::nccl_use()).c_str());
   memory::copy(*stream, in.get(), sent.data(), n * sizeof(bfloat16));
   memory::copy(*stream, out.get(), received.data(), n * sizeof(float));
   comm->wait(comm->reduce_scatter({in.get(), Dtype::bf16, {n}}, {n, n, 0},
@@ -120,6 +123,10 @@ TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
   for (int i = 0; i < n; ++i)
     ASSERT_EQ(received[static_cast<std::size_t>(i)], 1.0f + static_cast<float>(i % 97)) << i;
 }
+INSTANTIATE_TEST_SUITE_P(CtaPolicies, DeviceCollectives,
+                         ::testing::Values(comm::NcclCtaPolicy::library_default,
+                                           comm::NcclCtaPolicy::zero),
+                         [](auto const& info) { return std::string(name_of(info.param)); });
 
 }  // namespace
 }  // namespace tessera

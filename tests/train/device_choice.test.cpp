@@ -23,6 +23,18 @@ TEST(DeviceChoice, Fp8NeedsTensorCoresForIt) {
             "products need 8.9 or later (Ada, Hopper, Blackwell); leave fp8 out");
 }
 
+TEST(DeviceChoice, CopyEnginesNeedADriver) {
+  memory::DeviceInfo device;
+  auto const refusal = [&](int driver) {
+    device.driver = driver;
+    return error_of<ConfigError>([&] { require_copy_engines(device, "rank 3 on node1"); });
+  };
+  for (int const driver : {12050, 12080, 13000}) EXPECT_EQ(refusal(driver), "");
+  EXPECT_EQ(refusal(12040),
+            "--nccl_cta_policy zero: the driver of rank 3 on node1 has CUDA 12.4, and NCCL's "
+            "collectives by copy engines need 12.5; leave the option out");
+}
+
 TEST(MultiprocessorsOfProducts, AreThoseThatCommunicationLeaves) {
   EXPECT_EQ(multiprocessors_of_products(16, 132, 8), 116);
   EXPECT_EQ(multiprocessors_of_products(131, 132, 2), 1);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "detail/note_nccl.hpp"
 #include "small_run.hpp"
 #include "tessera/kernels/used_routes.hpp"
 #include "tessera/train/evaluator.hpp"
@@ -56,6 +57,21 @@ TEST(UsedPaths, AreThoseOfTheStep) {
   config.quantized_gradients = {.ranks_per_node = 1,
                                 .feedback = zero::QuantizedGradients::ErrorFeedback{}};
   EXPECT_THAT(used_paths_text(config, 4), HasSubstr("(int4, error feedback)"));
+}
+
+TEST(UsedPaths, NameWhatNcclUses) {
+  zero::EngineConfig const config;
+  EXPECT_EQ(used_paths(config, 2).find("NCCL"), nullptr);
+  comm::detail::note_nccl({"2.28.9", 2, comm::NcclCtaPolicy::zero, {}});
+  comm::detail::note_nccl_buffer(comm::NcclMemoryKind::window);
+  auto const nccl = used_paths(config, 2).at("NCCL");
+  EXPECT_EQ(nccl.at("version").as_string(), "2.28.9");
+  EXPECT_EQ(nccl.at("cta_policy").as_string(), "zero");
+  EXPECT_EQ(nccl.at("symmetric_windows").as_int(), 1);
+  EXPECT_EQ(nccl.at("registered_buffers").as_int(), 0);
+  EXPECT_THAT(used_paths_text(config, 2),
+              HasSubstr("; NCCL 2.28.9 with 2 communicators, 1 buffer in symmetric windows, CTA "
+                        "policy zero; "));
 }
 
 TEST(UsedPaths, ResidentPagesGrowWithTouchedMemory) {

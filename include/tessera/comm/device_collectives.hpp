@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/nccl_use.hpp"
 
 namespace tessera::comm {
 
@@ -15,14 +16,20 @@ namespace tessera::comm {
 /// automatic: single_rank for one rank, staged when two ranks have the same device, else nccl.
 enum class DeviceTransport { automatic, nccl, staged, single_rank };
 
+struct NcclOptions {
+  /// Most multiprocessors that the kernels of NCCL take, of both communicators together, each at
+  /// least one; 0: NCCL's choice
+  int multiprocessors = 0;
+  NcclCtaPolicy cta_policy = NcclCtaPolicy::library_default;
+};
+
 /// Collectives on the device of this process (memory::Runtime::device()). Operands in host memory
 /// are passed on to @p host. allocate() returns device memory. Collective.
-/// @throws ConfigError when this build has no NCCL; PeerLostError when the ranks do not all call it
-/// within the deadline
-/// @param multiprocessors most that the kernels of NCCL take, of both communicators together, each
-/// at least one; 0: NCCL's choice
+/// @throws ConfigError when this build has no NCCL, or NCCL cannot do what @p options ask for;
+/// PeerLostError when the ranks do not all call it within the deadline
+/// @param options of NCCL; a warning says where a CTA policy has no effect
 std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
                                          DeviceTransport transport = DeviceTransport::automatic,
-                                         int multiprocessors = 0);
+                                         NcclOptions const& options = {});
 
 }  // namespace tessera::comm

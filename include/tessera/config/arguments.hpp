@@ -140,6 +140,7 @@ struct TrainingArguments {
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
   bool cuda_graphs = false;                        ///< on a GPU: each block's kernels as one graph
   std::int64_t communication_multiprocessors = 0;  ///< of a GPU, at most, for NCCL; 0: its choice
+  std::string nccl_cta_policy = "default";         ///< ncclConfig_t::CTAPolicy
   bool needs_cuda = false;                         ///< --device cuda: an error without a GPU
   std::optional<std::int64_t>
       threads;                       ///< OpenMP threads per rank; none: the cores of the launcher

@@ -12,10 +12,14 @@ namespace tessera::train {
 /// the host. With --device auto a CUDA build logs the reason. Applies --device_memory, which
 /// simulates a device where there is no GPU, and --host_memory. Collective.
 /// @throws ConfigError on every rank if --device cuda is given and a rank has no device, or if
-/// --fp8 is given and a rank's device has no fp8 products
+/// --fp8 is given and a rank's device has no fp8 products, or for --nccl_cta_policy zero with a
+/// driver older than CUDA 12.5
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm);
 
+/// @throws ConfigError when the driver is too old for NCCL's collectives by copy engines (CUDA
+/// 12.5), naming @p where
+void require_copy_engines(memory::DeviceInfo const& device, std::string const& where);
 /// @throws ConfigError for a device without fp8 products, of @p where: "rank 0 on node1"
 void require_fp8(memory::DeviceInfo const& device, std::string const& where);
 

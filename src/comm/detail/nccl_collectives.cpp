@@ -8,14 +8,12 @@
 
 #ifdef TESSERA_HAVE_CUDA
 #include <algorithm>
-#include <array>
-#include <optional>
 
 #include "detail/checked_operations.hpp"
 #include "detail/device_operands.hpp"
 #include "detail/hang_watch.hpp"
 #include "detail/nccl_memory.hpp"
-#include "detail/nccl_start.hpp"
+#include "detail/nccl_streams.hpp"
 #include "detail/nccl_watchdog.hpp"
 #include "detail/traffic_count.hpp"
 #include "tessera/comm/flight_recorder.hpp"
@@ -41,97 +39,16 @@ constexpr Deadline patience = 10s;
 /// Prefix of Pending::what() of this implementation; all other operations are the host's.
 constexpr std::string_view prefix = "NCCL ";
 
-/// A communicator and the stream of its operations.
-struct CommStream {
-  struct Memory {
-    std::shared_ptr<void> data;
-    std::size_t bytes = 0;
-  };
-  std::unique_ptr<memory::Queue> queue;
-  std::unique_ptr<NcclComm> comm;
-  Event last;
-  std::array<Memory, 2> scratch;
-};
-
-CommStream make_stream(std::string const& name, int rank, Deadline deadline, int max_ctas) {
-  return {memory::make_stream_queue(name, memory::StreamPriority::high),
-          std::make_unique<NcclComm>(name, rank, deadline, max_ctas),
-          {},
-          {}};
-}
-
-/// Calls @p body, which makes @p streams. When it fails on a rank, every rank throws.
-template <class Body>
-void on_all_ranks(Collectives& host, std::vector<CommStream>& streams, std::string const& problem,
-                  Body const& body) {
-  std::optional<Error> refused;
-  try {
-    body();
-  } catch (PeerLostError const&) {
-    for (auto& stream : streams) stream.comm->abort();
-    throw;
-  } catch (Error const& error) {
-    refused = error;
-  }
-  bool const all = agree(host, !refused);
-  if (!all)
-    for (auto& stream : streams) stream.comm->abort();
-  if (refused) throw *refused;
-  TESSERA_VALIDATE(all, ConfigError, problem, " on another rank; see the log of that rank");
-}
-
-/// One communicator for operations that move data and one for reductions, or one for both where
-/// NCCL does not start the kernels of two communicators in the order of the calls. Two share
-/// @p multiprocessors, because an operation of each may be in flight.
-std::vector<CommStream> start_streams(Collectives& host, Deadline deadline, int multiprocessors) {
-  int const version = common_nccl_version(host);
-  bool const two = nccl_keeps_launch_order(host, version);
-  auto const id = common_nccl_id(host);
-  int const max_ctas = two && multiprocessors > 1 ? multiprocessors / 2 : multiprocessors;
-  std::vector<CommStream> streams;
-  on_all_ranks(host, streams, "NCCL could not be started", [&] {
-    streams.push_back(make_stream("tessera", host.rank(), deadline, max_ctas));
-    streams.front().comm->start(host.size(), id);
-    if (!two) return;
-    streams.push_back(make_stream("tessera reductions", host.rank(), deadline, max_ctas));
-    streams.back().comm->split_from(*streams.front().comm, 0, host.rank());
-  });
-  log::debug(concat(
-      "NCCL ", nccl_version_text(version), " (built with ", nccl_version_text(NCCL_VERSION_CODE),
-      "): ",
-      two ? "one communicator for reductions and one for everything else" : "one communicator",
-      two ? ""
-          : "; two, which overlap, need NCCL 2.26 and NCCL_LAUNCH_ORDER_IMPLICIT other than 0"));
-  return streams;
-}
-
-/// The communicators of a group, each split from that of @p parents. Every rank of @p host calls
-/// it.
-/// @param rank in the group
-std::vector<CommStream> split_streams(Collectives& host, std::vector<CommStream> const& parents,
-                                      topology::RankGroup const& group, int rank,
-                                      Deadline deadline) {
-  std::vector<CommStream> streams;
-  on_all_ranks(host, streams, "NCCL could not split off " + group.name, [&] {
-    for (auto const& parent : parents) {
-      char const* const suffix = streams.empty() ? "" : " reductions";
-      streams.push_back(make_stream(group.name + suffix, rank, deadline, parent.comm->max_ctas()));
-      streams.back().comm->split_from(*parent.comm, group.color, group.key);
-    }
-  });
-  return streams;
-}
-
-std::vector<NcclComm*> comms_of(std::vector<CommStream> const& streams) {
-  std::vector<NcclComm*> out;
-  for (auto const& stream : streams) out.push_back(stream.comm.get());
-  return out;
-}
-
 bool apart(void const* a, void const* b, std::size_t bytes) {
   auto const* const x = static_cast<std::byte const*>(a);
   auto const* const y = static_cast<std::byte const*>(b);
   return x + bytes <= y || y + bytes <= x;
+}
+
+bool begins_inside(void const* data, void const* region, std::size_t bytes) {
+  auto const* const x = static_cast<std::byte const*>(data);
+  auto const* const begin = static_cast<std::byte const*>(region);
+  return x >= begin && x < begin + bytes;
 }
 
 /// The calling thread enqueues operations on device memory on the stream of their communicator;
@@ -141,12 +58,12 @@ class NcclCollectives final : public Collectives {
  public:
   /// @param group name of the group; empty: all ranks of the job
   NcclCollectives(std::unique_ptr<Collectives> host, std::vector<CommStream> streams,
-                  Deadline deadline, std::string const& group)
+                  NcclWindows windows, Deadline deadline, std::string const& group)
       : host_(std::move(host)),
         deadline_(deadline),
         operations_(Group{host_->rank(), host_->size(), group}),
         streams_(std::move(streams)),
-        memory_(*host_, comms_of(streams_)),
+        memory_(*host_, comms_of(streams_), windows),
         hang_watch_(deadline + patience, end_after_hang),
         watchdog_(std::make_unique<NcclWatchdog>(comms_of(streams_), host_->rank(), deadline,
                                                  hang_watch_)) {}
@@ -175,8 +92,8 @@ class NcclCollectives final : public Collectives {
     auto streams =
         split_streams(*host_, streams_, group, of_group ? of_group->rank() : 0, deadline_);
     if (!of_group) return nullptr;
-    return std::make_unique<NcclCollectives>(std::move(of_group), std::move(streams), deadline_,
-                                             group.name);
+    return std::make_unique<NcclCollectives>(std::move(of_group), std::move(streams),
+                                             memory_.windows(), deadline_, group.name);
   }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
@@ -220,12 +137,18 @@ class NcclCollectives final : public Collectives {
     bool const in_place = out.data() == shard || apart(out.data(), shard, o.bytes());
     expect_convertible(o, in, out, mode);
     bool const accumulates = mode == memory::WriteMode::add;
-    bool const direct = !accumulates && in.dtype() == out.dtype() && in_place;
+    bool const own_region =
+        begins_inside(out.data(), element(in, rank() * shards.stride),
+                      static_cast<std::size_t>(shards.stride) * size_of(in.dtype()));
+    bool const direct = !accumulates && in.dtype() == out.dtype() && in_place &&
+                        (is_contiguous(shards) || !own_region);
     auto const index = stream_of(o.kind);
-    void* const packed =
+    auto* const packed =
         is_contiguous(shards) ? nullptr : scratch(index, Scratch::packed, all_bytes(o));
-    TensorView const sum =
-        direct ? out : TensorView(scratch(index, Scratch::sum, o.bytes()), o.dtype, {o.numel});
+    void* const sum_data = direct   ? out.data()
+                           : packed ? packed_shard(packed, o)
+                                    : scratch(index, Scratch::sum, o.bytes());
+    TensorView const sum(sum_data, o.dtype, {o.numel});
     return run(o, std::move(after), [=, this](Call const& c) {
       sum_shards(c, in, shards, packed, sum.data());
       if (accumulates)
@@ -241,14 +164,14 @@ class NcclCollectives final : public Collectives {
     auto const o = operations_.all_gather(inout, shards);
     if (size() == 1) return {std::move(after), concat(prefix, describe(o))};
     return gather_shards(o, element(inout, rank() * shards.stride + shards.offset), inout, shards,
-                         std::move(after));
+                         true, std::move(after));
   }
   Pending all_gather(ConstTensorView in, TensorView out, StridedShards shards,
                      Event after) override {
     if (!memory::on_device(out.data())) return host_->all_gather(in, out, shards, std::move(after));
     auto const o = operations_.all_gather(in, out, shards);
     expect_on_device(o, in.data());
-    return gather_shards(o, element(in, shards.offset), out, shards, std::move(after));
+    return gather_shards(o, element(in, shards.offset), out, shards, false, std::move(after));
   }
   Pending scatter(ConstTensorView in, TensorView out, int root, Event after) override {
     if (!memory::on_device(out.data())) return host_->scatter(in, out, root, std::move(after));
@@ -402,13 +325,22 @@ class NcclCollectives final : public Collectives {
                                c.stream);
     });
   }
+  /// This rank's place in packed shards. Operations on packed shards are in place: a strided
+  /// shard's place in its window is another one on every rank, which symmetric windows do not
+  /// allow.
+  void* packed_shard(void* packed, Operation const& o) const {
+    return static_cast<std::byte*>(packed) + static_cast<std::size_t>(rank()) * o.bytes();
+  }
+  /// @param own_region whether @p mine is this rank's shard of @p out
   Pending gather_shards(Operation const& o, void const* mine, TensorView out, StridedShards shards,
-                        Event after) {
+                        bool own_region, Event after) {
     void* const packed =
         is_contiguous(shards) ? nullptr : scratch(stream_of(o.kind), Scratch::packed, all_bytes(o));
+    void const* const from = packed && own_region ? packed_shard(packed, o) : mine;
     return run(o, std::move(after), [=, this](Call const& c) {
+      if (from != mine) memory::copy(c.queue, packed_shard(packed, o), mine, o.bytes());
       c.start([&](ncclComm_t comm) {
-        return ncclAllGather(mine, packed ? packed : out.data(), c.numel, c.type, comm, c.stream);
+        return ncclAllGather(from, packed ? packed : out.data(), c.numel, c.type, comm, c.stream);
       });
       if (packed)
         memory::copy_rows(c.queue, rows_of<memory::StridedRows>(out, shards), {packed, o.bytes()},
@@ -476,18 +408,18 @@ class NcclCollectives final : public Collectives {
 }  // namespace
 
 std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline,
-                                       int multiprocessors) {
+                                       NcclOptions const& options) {
   deadline = std::min(deadline, Deadline(std::chrono::hours(24 * 365)));
-  auto streams = start_streams(*host, deadline, multiprocessors);
-  return std::make_unique<NcclCollectives>(std::move(host), std::move(streams), deadline,
-                                           std::string());
+  auto start = start_streams(*host, deadline, options);
+  return std::make_unique<NcclCollectives>(std::move(host), std::move(start.streams), start.windows,
+                                           deadline, std::string());
 }
 
 }  // namespace tessera::comm::detail
 #else
 
 std::unique_ptr<tessera::comm::Collectives> tessera::comm::detail::make_nccl(
-    std::unique_ptr<Collectives>, Deadline, int) {
+    std::unique_ptr<Collectives>, Deadline, NcclOptions const&) {
   throw ConfigError(
       "collectives on devices need NCCL, and this build has none; configure with "
       "TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");

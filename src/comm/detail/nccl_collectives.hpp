@@ -3,14 +3,13 @@
 
 #include <memory>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/device_collectives.hpp"
 
 namespace tessera::comm::detail {
 
 /// @throws ConfigError when this build has no NCCL; PeerLostError when ranks do not meet within the
 /// deadline
-/// @param multiprocessors as for make_device()
 std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline,
-                                       int multiprocessors);
+                                       NcclOptions const& options);
 
 }  // namespace tessera::comm::detail

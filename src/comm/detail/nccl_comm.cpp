@@ -22,12 +22,17 @@ constexpr std::chrono::microseconds polling{200};
 /// "Creating a communicator with options": with blocking = 0 no call blocks;
 /// ncclCommGetAsyncError reports its completion.
 /// ncclConfig_t: maxCTAs is the most thread blocks, so multiprocessors, that an operation takes.
-ncclConfig_t non_blocking([[maybe_unused]] char const* name, int max_ctas) {
+/// CTAPolicy: see "NCCL Communicator CTA Policy Flags"; left undefined, NCCL_CTA_POLICY decides.
+ncclConfig_t non_blocking([[maybe_unused]] char const* name, NcclLimits limits) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  if (max_ctas > 0) config.maxCTAs = max_ctas;
+  if (limits.max_ctas > 0) config.maxCTAs = limits.max_ctas;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = name;
+  if (limits.cta_policy == NcclCtaPolicy::efficiency) config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  if (limits.cta_policy == NcclCtaPolicy::zero) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
 #endif
   return config;
 }
@@ -35,7 +40,7 @@ ncclConfig_t non_blocking([[maybe_unused]] char const* name, int max_ctas) {
 }  // namespace
 
 void NcclComm::start(int ranks, ncclUniqueId const& id) {
-  auto config = non_blocking(name_.c_str(), max_ctas_);
+  auto config = non_blocking(name_.c_str(), limits_);
   ncclResult_t status = ncclSuccess;
   {
     std::lock_guard const lock(mutex_);
@@ -49,7 +54,7 @@ void NcclComm::start(int ranks, ncclUniqueId const& id) {
 /// kernels, and these two must overlap.
 void NcclComm::split_from(NcclComm& parent, int color, int key) {
   std::string const what = concat("ncclCommSplit for ", name_);
-  auto config = non_blocking(name_.c_str(), max_ctas_);
+  auto config = non_blocking(name_.c_str(), limits_);
   parent.call(what, [&](ncclComm_t comm) {
     return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &config);
   });

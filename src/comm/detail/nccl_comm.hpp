@@ -10,15 +10,21 @@
 #include <utility>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/nccl_use.hpp"
 
 namespace tessera::comm::detail {
+
+/// What NCCL's kernels take of a device.
+struct NcclLimits {
+  int max_ctas = 0;  ///< ncclConfig_t::maxCTAs, thread blocks of an operation; 0: NCCL's choice
+  NcclCtaPolicy cta_policy = NcclCtaPolicy::library_default;
+};
 
 class NcclComm {
  public:
   /// @param name ncclConfig_t::commName, printed by NCCL_DEBUG
-  /// @param max_ctas ncclConfig_t::maxCTAs, thread blocks of an operation; 0: NCCL's choice
-  NcclComm(std::string name, int rank, Deadline deadline, int max_ctas = 0)
-      : name_(std::move(name)), rank_(rank), deadline_(deadline), max_ctas_(max_ctas) {}
+  NcclComm(std::string name, int rank, Deadline deadline, NcclLimits limits = {})
+      : name_(std::move(name)), rank_(rank), deadline_(deadline), limits_(limits) {}
   /// Aborts operations in flight.
   ~NcclComm() { abort(); }
   NcclComm(NcclComm const&) = delete;
@@ -26,7 +32,7 @@ class NcclComm {
 
   /// @throws PeerLostError when not all ranks call it within the deadline
   void start(int ranks, ncclUniqueId const& id);
-  int max_ctas() const { return max_ctas_; }
+  NcclLimits limits() const { return limits_; }
   /// ncclCommSplit: a communicator of the ranks of equal @p color, in the order of their keys, that
   /// shares no resources with @p parent. With a negative color this one stays closed. Every rank of
   /// @p parent calls it.
@@ -62,7 +68,7 @@ class NcclComm {
   std::string name_;  ///< NCCL keeps its address
   int rank_;
   Deadline deadline_;
-  int max_ctas_;
+  NcclLimits limits_;
 };
 
 /// @throws InternalError for a dtype NCCL does not have

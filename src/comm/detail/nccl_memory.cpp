@@ -1,5 +1,5 @@
-// User guide sections "User Buffer Registration" (ncclCommRegister, local
-// registration) and "Memory Allocator".
+// User guide sections "User Buffer Registration" (ncclCommRegister, local registration), "Window
+// Registration" and "Memory Allocator".
 #include "detail/nccl_memory.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "detail/device_operands.hpp"
+#include "detail/nccl_windows.hpp"
+#include "detail/note_nccl.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
@@ -23,8 +26,12 @@ constexpr std::chrono::seconds stream_timeout{30};
 /// The registrations of all allocations. Shared by the allocator and the allocations, which are
 /// destroyed in any order.
 struct NcclMemory::Registrations {
-  std::vector<NcclComm*> comms;                 ///< empty after close()
-  std::map<void*, std::vector<void*>> handles;  ///< by address, one per communicator
+  struct Handles {
+    bool windows = false;
+    std::vector<void*> of_comm;
+  };
+  std::vector<NcclComm*> comms;      ///< empty after close()
+  std::map<void*, Handles> handles;  ///< by address
   bool stuck = false;  ///< a stream has not completed within the timeout: do not wait again
 
   bool add(void* data, std::size_t bytes) {
@@ -34,19 +41,42 @@ struct NcclMemory::Registrations {
       void* handle = nullptr;
       comm->if_open([&](ncclComm_t c) { status = ncclCommRegister(c, data, bytes, &handle); });
       if (status != ncclSuccess) return false;
-      mine.push_back(handle);
+      mine.of_comm.push_back(handle);
     }
     return true;
+  }
+  /// False when NCCL makes no windows. Makes the same calls on every rank, because each waits for
+  /// all ranks. After a failure NCCL's communicators are unusable.
+  bool add_windows(std::string const& name, void* data, std::size_t bytes) {
+    auto& mine = handles[data];
+    mine = {true, std::vector<void*>(comms.size(), nullptr)};
+    for (std::size_t c = 0; c < comms.size(); ++c)
+      comms[c]->call(concat("ncclCommWindowRegister of ", name, " (", bytes, " bytes)"),
+                     [&, window = &mine.of_comm[c]](ncclComm_t comm) {
+                       return register_window(comm, data, bytes, window);
+                     });
+    return std::none_of(mine.of_comm.begin(), mine.of_comm.end(), [](auto* w) { return !w; });
   }
   /// An aborted communicator has no registrations left.
   void remove(void* data) noexcept {
     auto const found = handles.find(data);
     if (found == handles.end()) return;
-    for (std::size_t c = 0; c < comms.size() && c < found->second.size(); ++c)
-      comms[c]->if_open([&](ncclComm_t comm) { ncclCommDeregister(comm, found->second[c]); });
+    auto const& [windows, of_comm] = found->second;
+    for (std::size_t c = 0; c < comms.size() && c < of_comm.size(); ++c)
+      comms[c]->if_open([&, handle = of_comm[c]](ncclComm_t comm) {
+        if (!windows)
+          ncclCommDeregister(comm, handle);
+        else if (handle)
+          deregister_window(comm, handle);
+      });
     handles.erase(found);
   }
+  void abort() noexcept {
+    for (auto* const comm : comms) comm->abort();
+  }
   void close() noexcept {
+    if (!handles.empty()) stuck = stuck || !memory::wait_for_streams(stream_timeout);
+    if (stuck) abort();
     while (!handles.empty()) remove(handles.begin()->first);
     comms.clear();
   }
@@ -67,7 +97,6 @@ class NcclMemory::Allocation {
       return;
     }
     memory::MemoryTracker::of_device().add(purpose_, name_, bytes_);
-    registered_ = registrations_->add(data_, bytes_);
   }
   /// ncclMemFree is not stream ordered, so the streams are waited for. If one does not complete,
   /// the memory leaks.
@@ -83,7 +112,6 @@ class NcclMemory::Allocation {
   Allocation& operator=(Allocation const&) = delete;
 
   void* data() const { return data_; }
-  bool registered() const { return registered_; }
 
  private:
   std::shared_ptr<Registrations> registrations_;
@@ -91,31 +119,72 @@ class NcclMemory::Allocation {
   memory::Purpose purpose_;
   std::size_t bytes_;
   void* data_ = nullptr;
-  bool registered_ = false;
 };
 
-NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms)
-    : host_(host), registrations_(std::make_shared<Registrations>()) {
+NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms, NcclWindows windows)
+    : host_(host), windows_(windows), registrations_(std::make_shared<Registrations>()) {
   registrations_->comms = std::move(comms);
 }
 
 void NcclMemory::close() noexcept { registrations_->close(); }
+
+void NcclMemory::log_once(std::string const& text) {
+  if (!std::exchange(logged_, true)) log::debug(concat("NCCL: ", text, ". Logged once"));
+}
+
+/// Registers memory in one way on all ranks. A failed window ends the communicators: NCCL reports
+/// the error of a non-blocking call as one of the communicator, which only an abort clears.
+NcclMemoryKind NcclMemory::enter(std::string const& name, void* data, std::size_t bytes) {
+  static constexpr char advice[] = "; NCCL_WIN_ENABLE=0 does without symmetric windows";
+  if (windows_.possible) {
+    bool mine = false;
+    try {
+      mine = registrations_->add_windows(name, data, bytes);
+    } catch (PeerLostError const& error) {
+      registrations_->abort();
+      throw PeerLostError(-1, concat(error.what(), advice));
+    } catch (Error const& error) {
+      registrations_->abort();
+      throw ConfigError(concat(error.what(), advice));
+    }
+    if (agree(host_, mine)) return NcclMemoryKind::window;
+    registrations_->remove(data);
+    windows_.possible = false;
+    log_once(
+        "it makes no symmetric windows on every rank; memory is registered by "
+        "ncclCommRegister");
+  }
+  TESSERA_VALIDATE(!windows_.required, ConfigError, "--nccl_cta_policy zero: copy engines need ",
+                   name,
+                   " in a symmetric window, and NCCL makes none on every rank; see "
+                   "NCCL_CUMEM_ENABLE and NCCL_LOCAL_REGISTER, or leave the policy out");
+  if (agree(host_, registrations_->add(data, bytes))) return NcclMemoryKind::registered;
+  registrations_->remove(data);
+  return NcclMemoryKind::plain;
+}
 
 /// If one rank passes registered memory to an operation, all ranks must.
 std::shared_ptr<void> NcclMemory::allocate(std::string const& name, memory::Purpose purpose,
                                            std::size_t bytes) {
   if (bytes == 0) return allocate_on_all_ranks(host_, name, purpose, bytes);
   auto allocation = std::make_shared<Allocation>(registrations_, name, purpose, bytes);
-  bool const mine = allocation->registered();
-  if (!agree(host_, mine)) {
+  auto const kind = agree(host_, allocation->data() != nullptr)
+                        ? enter(name, allocation->data(), bytes)
+                        : NcclMemoryKind::plain;
+  if (kind == NcclMemoryKind::plain) {
     allocation.reset();
-    if (!std::exchange(logged_, true))
-      log::debug(concat(
-          "NCCL: ", name, " (", bytes, " bytes) is ordinary device memory, because ",
-          mine ? "registration failed on another rank" : "ncclMemAlloc or ncclCommRegister failed",
-          "; NCCL copies it through internal buffers. Logged once"));
-    return allocate_on_all_ranks(host_, name, purpose, bytes);
+    log_once(concat(name, " (", bytes,
+                    " bytes) is ordinary device memory, because ncclMemAlloc or "
+                    "ncclCommRegister failed on a rank; NCCL copies it through internal buffers"));
+    auto ordinary = allocate_on_all_ranks(host_, name, purpose, bytes);
+    TESSERA_VALIDATE(!windows_.required, ConfigError, "--nccl_cta_policy zero: copy engines need ",
+                     name,
+                     " in a symmetric window, and ncclMemAlloc failed on a rank; leave the "
+                     "policy out");
+    note_nccl_buffer(kind);
+    return ordinary;
   }
+  note_nccl_buffer(kind);
   auto const stream = memory::make_stream_queue("zeroing");
   memory::zero(*stream, allocation->data(), bytes);
   stream->record().wait(name, std::chrono::minutes(1));

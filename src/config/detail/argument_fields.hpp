@@ -120,6 +120,7 @@ void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("device_gelu", a.device_gelu);
   visit("cuda_graphs", a.cuda_graphs);
   visit("communication_multiprocessors", a.communication_multiprocessors);
+  visit("nccl_cta_policy", a.nccl_cta_policy);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("collectives", a.collectives);

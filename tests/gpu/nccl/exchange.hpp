@@ -74,6 +74,21 @@ class Exchange {
     return out;
   }
 
+  /// A rank's bytes of window number @p number of this communicator, from 1.
+  void offer_window(int number, std::size_t bytes) {
+    auto& mine = seat(rank_);
+    mine.window_bytes[number % splits_kept] = bytes;
+    mine.windows = number;
+  }
+  bool all_offered_window(int number) const {
+    return all([number](Seat const& s) { return s.windows >= number; });
+  }
+  /// After all have offered it, and before this rank offers the next.
+  bool window_has_one_size(int number) const {
+    auto const at = number % splits_kept;
+    return all([&](Seat const& s) { return s.window_bytes[at] == seat(rank_).window_bytes[at]; });
+  }
+
   /// A rank's card and piece may be written between two meetings and read after the second.
   std::byte* card(int rank) const {
     return base_ + static_cast<std::size_t>(ranks_) * sizeof(Seat) +
@@ -102,6 +117,8 @@ class Exchange {
     std::atomic<std::uint64_t> arrived;
     std::atomic<int> joined, left;
     std::atomic<int> splits, colors[splits_kept], keys[splits_kept];
+    std::atomic<int> windows;
+    std::atomic<std::size_t> window_bytes[splits_kept];
   };
   Seat& seat(int rank) const { return reinterpret_cast<Seat*>(base_)[rank]; }
   template <class Test>

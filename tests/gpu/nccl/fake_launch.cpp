@@ -19,6 +19,7 @@ struct Card {
   struct {
     int kind, type, op, peer;
     std::size_t count;
+    std::int64_t send_at, receive_at;
   } call[100];
 };
 static_assert(sizeof(Card) <= Exchange::card_bytes);
@@ -182,8 +183,30 @@ void write_card(Exchange& x, NcclLaunch const& launch) {
   mine = {launch.number, static_cast<int>(launch.calls.size()), launch.registered ? 1 : 0, {}};
   for (std::size_t i = 0; i < launch.calls.size(); ++i) {
     auto const& c = launch.calls[i];
-    mine.call[i] = {static_cast<int>(c.kind), c.type, c.op, c.peer, c.count};
+    mine.call[i] = {
+        static_cast<int>(c.kind), c.type, c.op, c.peer, c.count, c.send_at, c.receive_at};
   }
+}
+
+/// NCCL_WIN_COLL_SYMMETRIC: every rank passes the same place of the same window.
+bool symmetric(Card const& a, Card const& b) {
+  auto const differ = [](std::int64_t x, std::int64_t y) { return x >= 0 && y >= 0 && x != y; };
+  for (int i = 0; i < a.calls; ++i)
+    if (differ(a.call[i].send_at, b.call[i].send_at) ||
+        differ(a.call[i].receive_at, b.call[i].receive_at))
+      return false;
+  return true;
+}
+
+/// Whether ranks call different operations. Places in windows are compared elsewhere.
+bool different_calls(Card const& a, Card const& b) {
+  for (int i = 0; i < a.calls; ++i) {
+    auto const &x = a.call[i], &y = b.call[i];
+    if (x.kind != y.kind || x.type != y.type || x.op != y.op || x.peer != y.peer ||
+        x.count != y.count)
+      return true;
+  }
+  return false;
 }
 
 /// What is different between the ranks' calls; empty: nothing.
@@ -197,11 +220,10 @@ std::string difference(std::vector<Card> const& cards) {
     bool const messages = other.calls > 0 && is_message(other.call[0].kind);
     if (messages != (first.calls > 0 && is_message(first.call[0].kind)))
       return "ranks call different operations";
-    if (!messages &&
-        (other.calls != first.calls ||
-         std::memcmp(other.call, first.call,
-                     sizeof(first.call[0]) * static_cast<std::size_t>(first.calls)) != 0))
+    if (!messages && (other.calls != first.calls || different_calls(other, first)))
       return "ranks call different operations, sizes, types or roots";
+    if (!messages && !symmetric(other, first))
+      return "ranks pass different places of symmetric windows";
   }
   return {};
 }

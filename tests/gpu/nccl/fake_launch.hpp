@@ -33,6 +33,9 @@ struct NcclCall {
   ncclDataType_t type;
   ncclRedOp_t op;
   int peer;  ///< root, or the other end
+  /// Where the operands begin in symmetric windows: the window's number and the offset, which all
+  /// ranks must have in common. -1: in no window, not used on this rank, or in place
+  std::int64_t send_at = -1, receive_at = -1;
 };
 std::size_t size_of(ncclDataType_t type);
 

@@ -20,7 +20,7 @@
 namespace tessera::test {
 namespace {
 
-enum class Phase { starting, ready, launching, splitting, finishing, finished };
+enum class Phase { starting, ready, launching, splitting, registering, finishing, finished };
 
 /// Shared by a communicator and all that were split from it.
 struct Family {
@@ -45,7 +45,14 @@ struct State {
   ncclComm_t split = nullptr;  ///< made when every rank has called
   int split_color = 0;
   int splits = 0;
-  std::map<std::byte*, std::size_t> registered;
+  struct Registered {
+    std::size_t bytes;
+    int window;  ///< number among the windows of the communicator; 0: of ncclCommRegister
+  };
+  std::map<std::byte*, Registered> registered;
+  int windows = 0;
+  std::byte* registering = nullptr;
+  ncclWindow_t* window_into = nullptr;
 
   int ranks() const { return exchange->ranks(); }
   int rank() const { return exchange->rank(); }
@@ -55,7 +62,7 @@ std::mutex world_mutex;
 std::set<ncclComm_t> communicators;
 std::map<void*, std::size_t> blocks;
 std::vector<std::string> breaches, launches;
-std::vector<int> made_with_ctas;
+std::vector<NcclCtas> made_with_ctas;
 int launch_count = 0;
 thread_local int depth = 0;
 thread_local std::vector<std::pair<std::shared_ptr<State>, NcclCall>> grouped;
@@ -64,7 +71,7 @@ char const* last_error = "nothing is known";
 
 void note_ctas(ncclConfig_t const* config) {
   std::lock_guard const lock(world_mutex);
-  if (config) made_with_ctas.push_back(config->maxCTAs);
+  if (config) made_with_ctas.push_back({config->maxCTAs, config->CTAPolicy});
 }
 void breach(std::string text) {
   std::lock_guard const lock(world_mutex);
@@ -85,9 +92,27 @@ bool in_device_memory(NcclRange range) { return device().covers(range.begin, ran
 
 bool is_registered(State const& s, NcclRange range) {
   if (range.bytes == 0) return true;
-  for (auto const& [begin, bytes] : s.registered)
-    if (range.begin >= begin && range.begin + range.bytes <= begin + bytes) return true;
+  for (auto const& [begin, memory] : s.registered)
+    if (range.begin >= begin && range.begin + range.bytes <= begin + memory.bytes) return true;
   return false;
+}
+
+/// The place in a symmetric window; -1: in none.
+std::int64_t place(State const& s, NcclRange range) {
+  if (range.bytes == 0) return -1;
+  for (auto const& [begin, memory] : s.registered)
+    if (memory.window > 0 && range.begin >= begin &&
+        range.begin + range.bytes <= begin + memory.bytes)
+      return (std::int64_t{memory.window} << 40) + (range.begin - begin);
+  return -1;
+}
+
+/// In place, one operand follows from the other, and its offset from the rank.
+void note_places(State const& s, NcclCall& c) {
+  auto const in = read_by(c, s.ranks(), s.rank()), out = written_by(c, s.ranks(), s.rank());
+  bool const in_place = overlap(in, out);
+  if (!in_place || c.kind != NcclKind::all_gather) c.send_at = place(s, in);
+  if (!in_place || c.kind != NcclKind::reduce_scatter) c.receive_at = place(s, out);
 }
 
 }  // namespace
@@ -171,6 +196,10 @@ ncclComm_t make_split(State const& s) {
   return make_comm(child);
 }
 
+ncclWindow_t as_window(std::byte* data) {
+  return static_cast<ncclWindow_t>(static_cast<void*>(data));
+}
+
 /// One look at what is in progress, as NCCL's own thread would bring it forward.
 void advance(std::shared_ptr<State> const& s) {
   if (s->looks > 0) {
@@ -190,6 +219,14 @@ void advance(std::shared_ptr<State> const& s) {
       if (s->split_color >= 0 && !s->split) s->split = make_split(*s);
       if (s->split && !s->split->state->exchange->all_joined()) break;
       *s->split_into = s->split;
+      s->phase = Phase::ready;
+      break;
+    case Phase::registering:
+      if (!s->exchange->all_offered_window(s->windows)) break;
+      if (!s->exchange->window_has_one_size(s->windows))
+        breach("ranks register windows of different sizes");
+      *s->window_into = nccl_faults().no_windows ? nullptr : as_window(s->registering);
+      if (!*s->window_into) s->registered.erase(s->registering);
       s->phase = Phase::ready;
       break;
     case Phase::finishing:
@@ -255,6 +292,7 @@ ncclResult_t start(std::shared_ptr<State> const& s, std::vector<NcclCall> calls,
   if (!stream) breach("an operation on the default stream");
   check_group(*s, calls);
   s->launch = {std::move(calls), 0, true};
+  for (auto& c : s->launch.calls) note_places(*s, c);
   for (auto const& c : s->launch.calls)
     s->launch.registered = s->launch.registered &&
                            is_registered(*s, read_by(c, s->ranks(), s->rank())) &&
@@ -292,7 +330,8 @@ NcclInUse nccl_in_use() {
   std::lock_guard const lock(world_mutex);
   NcclInUse out{static_cast<int>(communicators.size()), 0, static_cast<int>(blocks.size())};
   for (auto* const comm : communicators)
-    out.registrations += static_cast<int>(comm->state->registered.size());
+    for (auto const& [begin, memory] : comm->state->registered)
+      ++(memory.window > 0 ? out.windows : out.registrations);
   return out;
 }
 
@@ -307,7 +346,7 @@ std::vector<std::string> take_nccl_launches() {
   return std::exchange(launches, {});
 }
 
-std::vector<int> take_nccl_ctas() {
+std::vector<NcclCtas> take_nccl_ctas() {
   std::lock_guard const lock(world_mutex);
   return std::exchange(made_with_ctas, {});
 }
@@ -451,8 +490,51 @@ ncclResult_t ncclCommRegister(ncclComm_t const comm, void* data, std::size_t byt
   if (!ready(*s, "ncclCommRegister")) return ncclInvalidArgument;
   if (!in_device_memory({static_cast<std::byte*>(data), bytes}))
     breach("ncclCommRegister of what is not device memory");
-  s->registered[static_cast<std::byte*>(data)] = bytes;
+  s->registered[static_cast<std::byte*>(data)] = {bytes, 0};
   *handle = data;
+  return ncclSuccess;
+}
+
+/// Only the first and only one registration of complete memory of ncclMemAlloc; every rank calls
+/// it.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  auto const s = find(comm, "ncclCommWindowRegister");
+  if (!s) return ncclInvalidArgument;
+  std::lock_guard const lock(s->mutex);
+  if (nccl_faults().version < 22700) breach("ncclCommWindowRegister, which this version lacks");
+  if (!ready(*s, "ncclCommWindowRegister")) return ncclInvalidArgument;
+  auto* const begin = static_cast<std::byte*>(data);
+  {
+    std::lock_guard const world_lock(world_mutex);
+    auto const block = blocks.find(data);
+    if (block == blocks.end() || block->second < bytes)
+      breaches.push_back("a window of what is not memory of ncclMemAlloc");
+  }
+  if (flags != NCCL_WIN_COLL_SYMMETRIC) breach("a window that is not symmetric");
+  if (s->registered.contains(begin)) breach("a window of memory that is registered");
+  *window = nullptr;
+  if (nccl_faults().window_refused) {
+    last_error = "the peer's memory cannot be mapped";
+    return s->error = ncclSystemError;
+  }
+  s->registered[begin] = {bytes, ++s->windows};
+  s->registering = begin;
+  s->window_into = window;
+  s->exchange->offer_window(s->windows, bytes);
+  return ::tessera::test::begin(s, Phase::registering);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  auto const s = find(comm, "ncclCommWindowDeregister");
+  if (!s) return ncclInvalidArgument;
+  std::lock_guard const lock(s->mutex);
+  if (s->queued > 0) breach("ncclCommWindowDeregister while an operation may use the window");
+  auto const found = s->registered.find(static_cast<std::byte*>(static_cast<void*>(window)));
+  if (found == s->registered.end() || found->second.window == 0)
+    breach("ncclCommWindowDeregister of what is no window");
+  else
+    s->registered.erase(found);
   return ncclSuccess;
 }
 
@@ -460,8 +542,11 @@ ncclResult_t ncclCommDeregister(ncclComm_t const comm, void* handle) {
   auto const s = find(comm, "ncclCommDeregister");
   if (!s) return ncclInvalidArgument;
   std::lock_guard const lock(s->mutex);
-  if (s->registered.erase(static_cast<std::byte*>(handle)) == 0)
+  auto const found = s->registered.find(static_cast<std::byte*>(handle));
+  if (found == s->registered.end() || found->second.window > 0)
     breach("ncclCommDeregister of what is not registered");
+  else
+    s->registered.erase(found);
   return ncclSuccess;
 }
 

@@ -21,12 +21,14 @@ struct NcclFaults {
   int remote_error_at = 0;  ///< this launch ends in ncclRemoteError on this rank
   bool memory_refused = false;    ///< ncclMemAlloc fails
   bool register_refused = false;  ///< ncclCommRegister fails
+  bool window_refused = false;    ///< ncclCommWindowRegister fails on this rank
+  bool no_windows = false;  ///< ncclCommWindowRegister makes none on this rank, without an error
 };
 /// Of this process, read by each call.
 NcclFaults& nccl_faults();
 
 struct NcclInUse {
-  int communicators = 0, registrations = 0, blocks = 0;
+  int communicators = 0, registrations = 0, blocks = 0, windows = 0;
   bool operator==(NcclInUse const&) const = default;
 };
 NcclInUse nccl_in_use();
@@ -38,8 +40,12 @@ std::vector<std::string> take_nccl_breaches();
 /// ReduceScatter", "1 AllGather", ... Number 0 is a communicator of an id, 1 the first split from
 /// it.
 std::vector<std::string> take_nccl_launches();
-/// ncclConfig_t::maxCTAs of each communicator made or split off since the last call;
-/// NCCL_CONFIG_UNDEF_INT: NCCL's choice.
-std::vector<int> take_nccl_ctas();
+/// ncclConfig_t::maxCTAs and CTAPolicy of a communicator; NCCL_CONFIG_UNDEF_INT: NCCL's choice.
+struct NcclCtas {
+  int most, policy;
+  bool operator==(NcclCtas const&) const = default;
+};
+/// Of each communicator made or split off since the last call.
+std::vector<NcclCtas> take_nccl_ctas();
 
 }  // namespace tessera::test

@@ -1,82 +1,9 @@
 /// What Tessera owes NCCL and its own callers, call by call, with faults. Oracle: the user guide's
 /// rules, which the fake checks.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <limits>
-
-#include "comm_test.hpp"
-#include "fake_device.hpp"
-#include "fake_nccl.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
+#include "nccl_test.hpp"
 
 namespace tessera::comm::test {
 namespace {
-
-using memory::MemoryTracker;
-using memory::Purpose;
-using tessera::test::nccl_faults;
-using tessera::test::nccl_in_use;
-using tessera::test::take_nccl_breaches;
-using tessera::test::take_nccl_ctas;
-using tessera::test::take_nccl_launches;
-
-constexpr Deadline brief = 800ms;
-
-class Nccl : public ::testing::Test {
- protected:
-  void SetUp() override {
-    nccl_faults() = {};
-    unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
-    take_nccl_launches();
-    held_before_ = MemoryTracker::of_device().current_total();
-  }
-  void TearDown() override {
-    comm_.reset();
-    forget_events();
-    nccl_faults() = {};
-    EXPECT_EQ(take_nccl_breaches(), std::vector<std::string>{});
-    EXPECT_EQ(nccl_in_use(), tessera::test::NcclInUse{});
-    EXPECT_EQ(MemoryTracker::of_device().current_total(), held_before_);
-    EXPECT_EQ(device_.held, 0u);
-  }
-
-  Collectives& make(Deadline deadline = 60s) {
-    comm_ = make_device(make_mpi(tessera::test::session(), 60s), deadline, DeviceTransport::nccl);
-    return *comm_;
-  }
-  int rank() const { return tessera::test::session().info().rank; }
-  int ranks() const { return tessera::test::session().info().world_size; }
-  bool is_last() const { return rank() == ranks() - 1; }
-
-  /// The text of the E that @p work throws.
-  template <class E>
-  std::string refusal(std::function<void()> const& work) {
-    try {
-      work();
-    } catch (E const& error) {
-      return error.what();
-    } catch (std::exception const& error) {
-      ADD_FAILURE() << "another error: " << error.what();
-      return {};
-    }
-    ADD_FAILURE() << "no error";
-    return {};
-  }
-  static void expect_text(std::string const& text, std::vector<std::string> const& parts) {
-    for (auto const& part : parts)
-      EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
-  }
-
-  tessera::test::FakeDevice device_;
-  std::unique_ptr<Collectives> comm_;
-  std::size_t held_before_ = 0;
-};
 
 TEST_F(Nccl, ReductionsHaveACommunicatorOfTheirOwn) {
   auto& comm = make();
@@ -93,25 +20,6 @@ TEST_F(Nccl, ReductionsHaveACommunicatorOfTheirOwn) {
   if (ranks() == 1) expected.erase(expected.begin());  // nothing moves
   EXPECT_EQ(take_nccl_launches(), expected);
   EXPECT_STREQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
-}
-
-TEST_F(Nccl, BothCommunicatorsTogetherTakeAtMostTheGivenMultiprocessors) {
-  struct Case {
-    int multiprocessors, of_each;
-  };
-  for (Case const c : {Case{0, std::numeric_limits<int>::min()}, {1, 1}, {17, 8}, {32, 16}}) {
-    comm_.reset();
-    take_nccl_ctas();
-    comm_ = make_device(make_mpi(tessera::test::session(), 60s), 60s, DeviceTransport::nccl,
-                        c.multiprocessors);
-    auto const group = comm_->split({.color = 0, .key = rank(), .name = "all"});
-    EXPECT_EQ(take_nccl_ctas(), std::vector<int>(4, c.of_each)) << c.multiprocessors;
-  }
-  comm_.reset();
-  nccl_faults().version = 22506;  // one communicator
-  take_nccl_ctas();
-  comm_ = make_device(make_mpi(tessera::test::session(), 60s), 60s, DeviceTransport::nccl, 17);
-  EXPECT_EQ(take_nccl_ctas(), std::vector<int>{17});
 }
 
 TEST_F(Nccl, OneCommunicatorWhereTwoCouldWaitForEachOther) {
@@ -327,48 +235,6 @@ TEST_F(Nccl, AStartThatFailsOnOneRankFailsOnAll) {
   if (is_last()) expect_text(text, {"ncclCommInitRankConfig", "no transport fits"});
 }
 
-TEST_F(Nccl, MemoryIsRegisteredOnBothCommunicatorsAndCounted) {
-  auto& comm = make();
-  auto owner = comm.allocate("shard", Purpose::weights, 1000);
-  EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 2, 1}));
-  EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), 1000u);
-  for (int i = 0; i < 1000; ++i) ASSERT_EQ(static_cast<unsigned char*>(owner.get())[i], 0);
-  owner.reset();
-  EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 0, 0}));
-  EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), 0u);
-}
-
-TEST_F(Nccl, MemoryMayOutliveTheCollectives) {
-  auto owner = make().allocate("shard", Purpose::weights, 1000);
-  comm_.reset();
-  EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{0, 0, 1}));
-  std::memset(owner.get(), 1, 1000);
-}
-
-TEST_F(Nccl, MemoryMayOutliveAnAbort) {
-  auto& comm = make(brief);
-  Array a(comm, Placement::allocated, Dtype::fp32, 64);
-  nccl_faults().hang_at = 1;
-  EXPECT_THROW(comm.wait(comm.all_reduce(a.view(), ReduceOp::sum, {})), PeerLostError);
-  EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{0, 0, 1}));
-}
-
-TEST_F(Nccl, OneRankWithoutNcclsMemoryMeansOrdinaryMemoryOnAll) {
-  for (bool const registering : {false, true}) {
-    nccl_faults().memory_refused = !registering && is_last();
-    nccl_faults().register_refused = registering && is_last();
-    auto& comm = make();
-    {
-      Array a(comm, Placement::allocated, Dtype::fp32, 100);
-      EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 0, 0}));
-      a.fill([&](auto i) { return element(rank(), i); });
-      comm.wait(comm.broadcast(a.view(), 0, {}));
-      for (int i = 0; i < 100; ++i) ASSERT_EQ(a[i], element(0, i));
-    }
-    comm_.reset();
-  }
-}
-
 TEST_F(Nccl, TooMuchMemoryIsRefusedOnAllRanksAndLeavesTheRestUsable) {
   auto& comm = make();
   if (is_last()) device_.capacity = 1 << 20;
@@ -380,20 +246,6 @@ TEST_F(Nccl, TooMuchMemoryIsRefusedOnAllRanksAndLeavesTheRestUsable) {
     expect_text(text, {"another rank"});
   Array a(comm, Placement::allocated, Dtype::fp32, 100);
   comm.wait(comm.all_reduce(a.view(), ReduceOp::sum, {}));
-}
-
-TEST_F(Nccl, SumsBeforeTheyAreAddedStayRegistered) {
-  auto& comm = make();
-  Array in(comm, Placement::allocated, Dtype::bf16, 1000 * ranks()),
-      out(comm, Placement::allocated, Dtype::fp32, 1000);
-  in.fill([&](auto) { return 1.0; });
-  for (std::int64_t const n : {10, 1000, 10})
-    for (int i = 0; i < 2; ++i)
-      comm.wait(
-          comm.reduce_scatter(in.view(), {n, 1000, 0}, out.view(0, n), memory::WriteMode::add, {}));
-  EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 8, 4}));  // one more packs pieces
-  EXPECT_EQ(out[0], 6 * ranks());
-  EXPECT_EQ(out[500], 2 * ranks());
 }
 
 }  // namespace
