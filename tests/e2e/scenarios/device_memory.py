@@ -59,6 +59,7 @@ def memory_bounds_end_a_run(b):
     refused(b, 78, run + ["--device_memory", "1000TB"], "simulates these devices in its memory")
     for option, value in (("--cuda_graphs", "true"), ("--device_attention", "cudnn"), ("--device_gelu", "fused")):
         refused(b, 78, run + BOUND + [option, value], f"{option} {value} needs a GPU")
+    refused(b, 78, run + BOUND + ["--nccl_cta_policy", "zero"], "needs GPUs")
     stage0 = zero(0, bf16={"enabled": True})
     stage0["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     refused(b, 78, b.common("zero", bf16=True, deepspeed=b.config("zero.json", stage0)) + BOUND, "at ZeRO stage 0, which has no offload")
