@@ -30,6 +30,7 @@ void stream_line(std::byte* to, std::byte const* from) {
 }  // namespace
 
 void stream_bytes(void* destination, void const* source, std::size_t bytes) {
+  if (bytes == 0) return;  // of null pointers, perhaps
   auto* const to = static_cast<std::byte*>(destination);
   auto const* const from = static_cast<std::byte const*>(source);
   std::size_t i = std::min(bytes, (line - reinterpret_cast<std::uintptr_t>(to) % line) % line);
@@ -45,7 +46,9 @@ void finish_streaming() { _mm_sfence(); }
 
 #else
 
-void stream_bytes(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void stream_bytes(void* to, void const* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
 void finish_streaming() {}
 
 #endif
