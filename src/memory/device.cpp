@@ -43,12 +43,15 @@ void zero(Queue& q, void* data, std::size_t bytes) {
   q.submit([data, bytes] { std::memset(data, 0, bytes); });
 }
 
+/// cudaDevAttrMaxPitch: cudaMemcpy2DAsync refuses larger strides.
+static constexpr std::size_t max_pitch = 0x7FFFFFFF;
+
 void copy_rows(Queue& q, StridedRows to, ConstStridedRows from, std::size_t bytes,
                std::size_t rows) {
   if (bytes == 0 || rows == 0) return;
   if (auto* const trace = WorkTrace::active())
     return trace->add(q, {.kind = PlannedWork::Kind::copy, .bytes = bytes * rows});
-  if (q.native_stream())
+  if (q.native_stream() && std::max(to.stride, from.stride) <= max_pitch)
     return detail::device_api().copy_rows(q.native_stream(), to, from, bytes, rows);
   for (std::size_t row = 0; row < rows; ++row)
     copy(q, static_cast<std::byte*>(to.data) + row * to.stride,

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -66,6 +67,25 @@ TEST(Copies, OfRowsLeaveWhatIsBetweenThem) {
     queue.record().wait("test", soon);
     EXPECT_EQ(to, (std::vector<int>{7, 1, 2, 7, 7, 3, 4, 7, 7, 5, 6, 7}));
   }
+}
+
+/// Large units on few ranks: a device copies rows in one operation up to its largest pitch.
+TEST(Copies, OfRowsMayLieFurtherApartThanADeviceCopiesAtOnce) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  constexpr std::size_t stride = std::size_t{1} << 31;
+  void* const room = mmap(nullptr, 2 * stride, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(room, MAP_FAILED);
+  auto* const rows = static_cast<char*>(room);
+  std::memcpy(rows, "first", 6);
+  std::memcpy(rows + stride, "second", 7);
+  char packed[2][8] = {};
+  copy_rows(*stream, {packed, 8}, {rows, stride}, 8, 2);
+  stream->record().wait("test", soon);
+  EXPECT_STREQ(packed[0], "first");
+  EXPECT_STREQ(packed[1], "second");
+  munmap(room, 2 * stride);
 }
 
 TEST(Devices, ABuildWithoutCudaSaysSo) {

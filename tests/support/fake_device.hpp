@@ -187,6 +187,13 @@ class FakeDevice : public memory::detail::DeviceApi {
     std::memcpy(read.get(), from, bytes);
     add(stream, [=] { std::memcpy(to, read.get(), bytes); });
   }
+  void copy_rows(Stream stream, memory::StridedRows to, memory::ConstStridedRows from,
+                 std::size_t bytes, std::size_t rows) override {
+    EXPECT_LE(std::max({to.stride, from.stride, bytes}), 0x7FFFFFFFu)
+        << "cudaErrorInvalidPitchValue";
+    EXPECT_LE(bytes, std::min(to.stride, from.stride)) << "cudaErrorInvalidPitchValue";
+    DeviceApi::copy_rows(stream, to, from, bytes, rows);
+  }
   /// Tests touch this memory from the host without a queue, so a new block is zeroed when it is
   /// given out, if nothing holds up the pool's stream.
   void zero(Stream stream, void* data, std::size_t bytes) override {

@@ -56,7 +56,8 @@ struct ConstStridedRows {
   void const* data;
   std::size_t stride;
 };
-/// copy() of @p rows rows of @p bytes bytes each, as one operation on a device (cudaMemcpy2DAsync).
+/// copy() of @p rows rows of @p bytes bytes each; with strides below 2 GiB as one operation on a
+/// device (cudaMemcpy2DAsync).
 void copy_rows(Queue& q, StridedRows to, ConstStridedRows from, std::size_t bytes,
                std::size_t rows);
 

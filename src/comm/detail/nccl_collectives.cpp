@@ -71,8 +71,10 @@ class NcclCollectives final : public Collectives {
   ~NcclCollectives() override {
     bool const ok = !watchdog_->failed() && std::uncaught_exceptions() == 0;
     watchdog_.reset();
-    if (!ok)
-      for (auto& stream : streams_) stream.comm->abort();
+    if (!ok) {
+      HangWatch::Inside const inside(hang_watch_, HangWatch::Watched::caller);
+      NcclComm::abort_all(comms_of(streams_));
+    }
     for (auto& stream : streams_) stream.scratch = {};
     memory_.close();
     for (auto stream = streams_.rbegin(); stream != streams_.rend(); ++stream)

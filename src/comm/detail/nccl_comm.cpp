@@ -152,6 +152,19 @@ void NcclComm::abort() noexcept {
   if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
+/// ncclCommAbort returns when the communicator's kernels have left their streams, where they may
+/// stand behind kernels of another communicator. A group tells all communicators first; NCCL has it
+/// since 2.22, and several communicators here need 2.26.
+void NcclComm::abort_all(std::vector<NcclComm*> const& comms) noexcept {
+  if (comms.size() == 1) return comms.front()->abort();
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (auto* const comm : comms) locks.emplace_back(comm->mutex_);
+  ncclGroupStart();
+  for (auto* const comm : comms)
+    if (comm->comm_) ncclCommAbort(std::exchange(comm->comm_, nullptr));
+  ncclGroupEnd();
+}
+
 void NcclComm::if_open(std::function<void(ncclComm_t)> const& body) {
   std::lock_guard const lock(mutex_);
   if (comm_) body(comm_);

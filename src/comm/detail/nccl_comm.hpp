@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/comm/nccl_use.hpp"
@@ -53,6 +54,9 @@ class NcclComm {
   void finish() noexcept;
   /// ncclCommAbort: ends the operations in flight on this rank. From any thread.
   void abort() noexcept;
+  /// abort() of communicators whose operations may wait for each other: all are told to end before
+  /// any is waited for.
+  static void abort_all(std::vector<NcclComm*> const& comms) noexcept;
   /// Calls @p body unless the communicator was destroyed or aborted.
   void if_open(std::function<void(ncclComm_t)> const& body);
 

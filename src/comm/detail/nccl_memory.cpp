@@ -71,9 +71,7 @@ struct NcclMemory::Registrations {
       });
     handles.erase(found);
   }
-  void abort() noexcept {
-    for (auto* const comm : comms) comm->abort();
-  }
+  void abort() noexcept { NcclComm::abort_all(comms); }
   void close() noexcept {
     if (!handles.empty()) stuck = stuck || !memory::wait_for_streams(stream_timeout);
     if (stuck) abort();

@@ -46,7 +46,7 @@ void NcclWatchdog::fail(std::exception_ptr error) noexcept {
   std::lock_guard const lock(
       error_mutex_);  // a thread that sees the error finds the communicators aborted
   if (!error_) error_ = std::move(error);
-  for (auto* const comm : comms_) comm->abort();
+  NcclComm::abort_all(comms_);
 }
 
 bool NcclWatchdog::failed() const {

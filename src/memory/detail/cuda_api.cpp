@@ -86,6 +86,7 @@ class CudaApi final : public DeviceApi {
     return granted(cudaMalloc(&data, bytes), "cudaMalloc") ? data : nullptr;
   }
   void free(void* data, Stream stream) noexcept override {
+    use_current_device();
     if (pool_)
       cudaFreeAsync(data, static_cast<cudaStream_t>(stream));
     else
@@ -99,7 +100,10 @@ class CudaApi final : public DeviceApi {
     void* data = nullptr;
     return granted(cudaMallocHost(&data, bytes), "cudaMallocHost") ? data : nullptr;
   }
-  void free_pinned(void* data) noexcept override { cudaFreeHost(data); }
+  void free_pinned(void* data) noexcept override {
+    use_current_device();
+    cudaFreeHost(data);
+  }
   MemoryInfo memory_info() override {
     set_current_device();
     MemoryInfo out;
@@ -161,6 +165,7 @@ class CudaApi final : public DeviceApi {
     return event;
   }
   void destroy_event(Event event) noexcept override {
+    use_current_device();
     cudaEventDestroy(static_cast<cudaEvent_t>(event));
   }
   void record(Event event, Stream stream) override {
@@ -265,6 +270,7 @@ class CudaApi final : public DeviceApi {
     cudaGetLastError();
   }
   void destroy_graph(Graph graph) noexcept override {
+    use_current_device();
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
 
@@ -277,6 +283,13 @@ class CudaApi final : public DeviceApi {
     if (wanted < 0 || current == wanted) return;
     TESSERA_CUDA_CALL(cudaSetDevice(wanted));
     current = wanted;
+  }
+  /// As set_current_device(), for releases, which report no error and come from any thread.
+  void use_current_device() noexcept {
+    try {
+      set_current_device();
+    } catch (...) {
+    }
   }
   /// A pool of this process that keeps freed memory for reuse. Made by the first allocation; null
   /// where the device does not support pools.

@@ -67,6 +67,7 @@ int launch_count = 0;
 thread_local int depth = 0;
 thread_local std::vector<std::pair<std::shared_ptr<State>, NcclCall>> grouped;
 thread_local cudaStream_t grouped_stream = nullptr;
+thread_local std::vector<std::shared_ptr<State>> grouped_aborts;
 char const* last_error = "nothing is known";
 
 void note_ctas(ncclConfig_t const* config) {
@@ -301,6 +302,11 @@ ncclResult_t start(std::shared_ptr<State> const& s, std::vector<NcclCall> calls,
   return begin(s, Phase::launching);
 }
 
+void wait_for_aborts() {
+  for (auto const& s : std::exchange(grouped_aborts, {}))
+    while (s->queued > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 ncclResult_t call(ncclComm_t comm, NcclCall const& c, cudaStream_t stream) {
   auto const s = find(comm, name_of(c.kind).c_str());
   if (!s) return ncclInvalidArgument;
@@ -446,6 +452,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
+/// Waits until the streams have left the operations of this communicator, in a group at its end.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   auto const s = find(comm, "ncclCommAbort");
   if (!s) return ncclInvalidArgument;
@@ -456,9 +463,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     s->registered.clear();
     if (s->phase == Phase::splitting) unborn = s->split;
   }
-  std::lock_guard const lock(world_mutex);
-  for (auto* const ended : {comm, unborn})
-    if (ended && communicators.erase(ended)) delete ended;
+  {
+    std::lock_guard const lock(world_mutex);
+    for (auto* const ended : {comm, unborn})
+      if (ended && communicators.erase(ended)) delete ended;
+  }
+  grouped_aborts.push_back(s);
+  if (depth == 0) wait_for_aborts();
   return ncclSuccess;
 }
 
@@ -553,7 +564,9 @@ ncclResult_t ncclCommDeregister(ncclComm_t const comm, void* handle) {
 ncclResult_t ncclGroupStart() { return ++depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (depth == 0) breach("ncclGroupEnd without ncclGroupStart");
-  if (--depth > 0 || grouped.empty()) return ncclSuccess;
+  if (--depth > 0) return ncclSuccess;
+  wait_for_aborts();
+  if (grouped.empty()) return ncclSuccess;
   auto const calls = std::exchange(grouped, {});
   std::vector<NcclCall> all;
   for (auto const& [state, c] : calls) all.push_back(c);

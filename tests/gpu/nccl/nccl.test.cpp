@@ -1,5 +1,7 @@
 /// What Tessera owes NCCL and its own callers, call by call, with faults. Oracle: the user guide's
 /// rules, which the fake checks.
+#include <optional>
+
 #include "nccl_test.hpp"
 
 namespace tessera::comm::test {
@@ -166,6 +168,33 @@ TEST_F(Nccl, AHostThatWaitsForKernelsLearnsItToo) {
   compute->record().wait("kernels behind the broadcast", 60s);
   expect_text(refusal<PeerLostError>([&] { (void)comm.broadcast(a.view(), 0, {}); }),
               {"NCCL broadcast number 1", "256 bytes", "did not finish"});
+}
+
+TEST_F(Nccl, AMissingRankAlsoEndsOperationsBehindThoseOfTheOtherCommunicator) {
+  auto& comm = make(brief);
+  Array a(comm, Placement::allocated, Dtype::fp32, 64),
+      b(comm, Placement::allocated, Dtype::fp32, 64);
+  if (is_last()) nccl_faults().hang_at = 1;
+  auto const sum = comm.all_reduce(a.view(), ReduceOp::sum, {});
+  auto const weights = comm.broadcast(b.view(), 0, sum.event());
+  expect_text(refusal<PeerLostError>([&] { comm.wait(weights); }),
+              {"NCCL all_reduce number 1", "256 bytes", "did not finish"});
+  EXPECT_EQ(nccl_in_use().communicators, 0);
+}
+
+TEST_F(Nccl, AnErrorThatUnwindsDoesNotWaitForAMissingRank) {
+  std::optional<Array> a, b;
+  auto const use = [&] {
+    auto const comm =
+        make_device(make_mpi(tessera::test::session(), 60s), 60s, DeviceTransport::nccl);
+    a.emplace(*comm, Placement::allocated, Dtype::fp32, 64);
+    b.emplace(*comm, Placement::allocated, Dtype::fp32, 64);
+    if (is_last()) nccl_faults().hang_at = 1;
+    auto const sum = comm->all_reduce(a->view(), ReduceOp::sum, {});
+    (void)comm->broadcast(b->view(), 0, sum.event());
+    throw ConfigError("of another part");
+  };
+  EXPECT_THROW(use(), ConfigError);
 }
 
 TEST_F(Nccl, TheDeadlineCountsFromWhenTheInputIsThere) {
