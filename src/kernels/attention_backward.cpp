@@ -93,7 +93,7 @@ struct AttentionBackward {
                           shape().scale);
         detail::pack_rows(state.dout, width(), from.dout, {at.b, t, at.h, key_tile});
         int const groups = static_cast<int>(
-            (std::min<std::int64_t>(key_tile, shape().sequence - t) + tile_rows - 1) / tile_rows);
+            ceil_divide(std::min<std::int64_t>(key_tile, shape().sequence - t), tile_rows));
         for (int group = 0; group < groups; ++group)
           differentiate(state, at, t, group * tile_rows, s);
         add_products(state, at, t, s, groups * tile_rows);

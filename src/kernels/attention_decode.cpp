@@ -263,7 +263,7 @@ std::int64_t split_chunks(DecodeShape const& shape) {
 template <class T, int Rows>
 void run_blocks(Queue& q, DecodeCall<T> const& call) {
   DecodeShape const& shape = call.shape;
-  std::int64_t const blocks = (shape.queries * call.group() + Rows - 1) / Rows,
+  std::int64_t const blocks = ceil_divide(shape.queries * call.group(), Rows),
                      chunks = split_chunks(shape), heads = shape.batch * shape.kv_heads;
   DecodeBlock<T, Rows> const rule{call, detail::padded_head(shape.head_dim), blocks, chunks};
   char const* const name = "tessera::kernels::attention_decode";

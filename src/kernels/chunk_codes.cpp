@@ -5,6 +5,7 @@
 
 #include "detail/convert.hpp"
 #include "detail/launch.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -18,7 +19,7 @@ using detail::with_type;
 constexpr std::int64_t scale_bytes = 2;
 
 std::int64_t chunks_of(CodeFormat const& format, std::int64_t numel) {
-  return (numel + format.chunk - 1) / format.chunk;
+  return ceil_divide(numel, format.chunk);
 }
 
 /// Where the scales and codes of a chunk are, and what its codes mean.

@@ -1,6 +1,7 @@
 #include "tessera/kernels/float8.hpp"
 
 #include "detail/float8_rules.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -14,9 +15,7 @@ void with_format(Float8 format, F&& f) {
     f(detail::Tag<float8_e5m2>{});
 }
 
-std::int64_t tiles_of(std::int64_t numel) {
-  return (numel + detail::float8_scale_tile - 1) / detail::float8_scale_tile;
-}
+std::int64_t tiles_of(std::int64_t numel) { return ceil_divide(numel, detail::float8_scale_tile); }
 
 template <class F8, class T>
 void cast_tiles(Queue& q, Float8Copies const& out, ConstTensorView in, Float8Scale const& scale) {

@@ -8,6 +8,7 @@
 #include "detail/norm_rows.hpp"
 #include "detail/rms_norm_device.hpp"
 #include "detail/strided_heads.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -272,7 +273,7 @@ void rms_norm_heads_backward(Queue& q, RmsNormWeights const& norm, HeadNormShape
   with_type(shape.dtype, "rms_norm_heads_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     // as many positions as norm_rows_per_chunk() rows have, so that the workspace suffices
-    std::int64_t const chunk = (detail::norm_rows_per_chunk(rows) + shape.heads - 1) / shape.heads;
+    std::int64_t const chunk = ceil_divide(detail::norm_rows_per_chunk(rows), shape.heads);
     RmsNormalizeBackward<T> const rule{detail::strided_heads<T>(to.din, shape.width),
                                        detail::strided_heads<T>(from.dout, shape.width),
                                        detail::strided_heads<T>(from.in, shape.width),

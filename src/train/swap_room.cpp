@@ -9,6 +9,7 @@
 #include "tessera/comm/planning.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/planning.hpp"
 
@@ -46,7 +47,7 @@ void add(std::map<dev_t, SwapRoom>& rooms, memory::SwapDirectories const& direct
     auto& room = rooms[file.st_dev];
     auto& names = room.directories;
     if (std::find(names.begin(), names.end(), directory) == names.end()) names.push_back(directory);
-    room.*part += (bytes + directories.size() - 1) / directories.size();
+    room.*part += ceil_divide(bytes, directories.size());
     room.free = static_cast<std::size_t>(system.f_bavail) * system.f_frsize;
   }
 }

@@ -59,7 +59,7 @@ std::vector<std::int64_t> state_shape(std::vector<std::int64_t> const& shape,
     case optim::Extent::per_chunk: {
       std::int64_t elements = 1;
       for (auto const n : shape) elements *= n;
-      return {(elements + kernels::quantization_chunk - 1) / kernels::quantization_chunk};
+      return {ceil_divide(elements, kernels::quantization_chunk)};
     }
   }
   return shape;

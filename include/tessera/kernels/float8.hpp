@@ -8,6 +8,7 @@
 /// saturates; less than one of the 18 (e4m3) or 32 (e5m2) binades of a format stays unused.
 
 #include "tessera/core/float8.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::kernels {
@@ -44,8 +45,6 @@ void float8_cast(Queue& q, Float8 format, Float8Copies const& out, ConstTensorVi
 /// What widths must be a multiple of, and the depth of a product of transposed copies is padded to:
 /// tensor cores need rows of a multiple of 16 bytes (cuBLAS manual, cublasLtMatmul(), FP8 kernels).
 inline constexpr std::int64_t float8_multiple = 16;
-constexpr std::int64_t float8_padded(std::int64_t rows) {
-  return (rows + float8_multiple - 1) / float8_multiple * float8_multiple;
-}
+constexpr std::int64_t float8_padded(std::int64_t rows) { return round_up(rows, float8_multiple); }
 
 }  // namespace tessera::kernels

@@ -43,8 +43,8 @@ void copy(Queue& q, void* to, void const* from, std::size_t bytes);
 void zero(Queue& q, void* data, std::size_t bytes);
 
 /// Blocks the host until all work enqueued so far on every stream has completed, at most for
-/// @p time; returns true when it has. For memory of other allocators, before it is freed; not for
-/// use inside a step.
+/// @p time; returns true when it has, false immediately during a CUDA graph capture. For memory of
+/// other allocators, before it is freed; not for use inside a step.
 bool wait_for_streams(std::chrono::milliseconds time) noexcept;
 
 /// Rows in memory; row i starts i * stride bytes after data.

@@ -16,6 +16,7 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::checkpoint {
 namespace {
@@ -102,7 +103,7 @@ int shards_for(ImportOptions const& options, std::size_t states) {
   for (auto const& unit : options.units)
     for (auto const& parameter : unit.parameters)
       bytes += parameter.numel() * 4 * static_cast<std::int64_t>(states);
-  std::int64_t const shards = (bytes + options.max_shard_bytes - 1) / options.max_shard_bytes;
+  std::int64_t const shards = ceil_divide(bytes, options.max_shard_bytes);
   return static_cast<int>(std::clamp<std::int64_t>(shards, 1, 99999));
 }
 

@@ -1,4 +1,5 @@
 #include "detail/node_windows.hpp"
+#include "tessera/core/rounding.hpp"
 
 #include <algorithm>
 #include <map>
@@ -22,7 +23,7 @@ int NodeWindows::largest_node() const {
   return largest;
 }
 
-int NodeWindows::windows(int node) const { return (ranks() + size(node) - 1) / size(node); }
+int NodeWindows::windows(int node) const { return ceil_divide(ranks(), size(node)); }
 
 int NodeWindows::start(int node, int window) const {
   return std::min(window * size(node), ranks() - size(node));

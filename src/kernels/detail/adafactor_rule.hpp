@@ -12,6 +12,7 @@
 #include "detail/optimizer_rule.hpp"
 #include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/adafactor.hpp"
 
 namespace tessera::kernels::detail {
@@ -50,7 +51,7 @@ struct AdafactorPlace {
     return (offset + numel - 1) / parameter.columns + 1;
   }
   KOKKOS_FUNCTION std::int64_t tiles() const {
-    return parameter.columns > 1 ? (end_row() - first_row() + tile_rows - 1) / tile_rows : 0;
+    return parameter.columns > 1 ? ceil_divide(end_row() - first_row(), tile_rows) : 0;
   }
 };
 

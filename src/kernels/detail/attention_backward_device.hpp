@@ -7,6 +7,7 @@
 ///   dv_s = sum_t P f dout_t;   dk_s = sum_t dS scale q_t;            dq_t = scale sum_s dS k_s
 
 #include "detail/attention_device.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -141,7 +142,7 @@ struct FlashQueryBackward {
   FlashRows dquery;
   std::int64_t tiles;
 
-  static std::int64_t tiles_of(std::int64_t sequence) { return (sequence + N - 1) / N; }
+  static std::int64_t tiles_of(std::int64_t sequence) { return ceil_divide(sequence, N); }
   std::int64_t teams() const { return pair.from.in.shape.batch * pair.from.in.shape.heads * tiles; }
 
   template <class Team>
@@ -187,7 +188,7 @@ struct FlashKeyBackward {
   FlashRows dkey, dvalue;
   std::int64_t tiles;
 
-  static std::int64_t tiles_of(std::int64_t sequence) { return (sequence + N - 1) / N; }
+  static std::int64_t tiles_of(std::int64_t sequence) { return ceil_divide(sequence, N); }
   std::int64_t teams() const {
     return pair.from.in.shape.batch * pair.from.in.shape.kv_heads * tiles;
   }

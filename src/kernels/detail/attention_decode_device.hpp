@@ -3,6 +3,7 @@
 /// The host's is attention_decode.cpp.
 
 #include "detail/attention_operands.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/attention_decode.hpp"
 
 namespace tessera::kernels::detail {
@@ -61,8 +62,8 @@ DecodeCall<T> decode_call(DecodeShape const& shape, TensorView out, DecodeInput 
 /// for the scores, a column per thread for the values.
 template <class T, int Threads>
 struct TeamDecode {
-  static constexpr int keys = Threads < 32 ? 32 : Threads;                ///< per step
-  static constexpr int columns = (max_head_dim + Threads - 1) / Threads;  ///< per thread, at most
+  static constexpr int keys = Threads < 32 ? 32 : Threads;            ///< per step
+  static constexpr int columns = ceil_divide(max_head_dim, Threads);  ///< per thread, at most
   static constexpr std::size_t scratch_floats = max_head_dim + keys;
 
   DecodeCall<T> call;

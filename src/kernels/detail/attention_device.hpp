@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "detail/attention_device_tiles.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -48,7 +49,7 @@ struct FlashForward {
   std::int64_t tiles;
 
   TESSERA_FUNCTION static std::int64_t tiles_of(std::int64_t sequence) {
-    return (sequence + Q - 1) / Q;
+    return ceil_divide(sequence, Q);
   }
   std::int64_t teams() const { return in.shape.batch * in.shape.heads * tiles; }
 

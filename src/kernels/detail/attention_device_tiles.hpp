@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "detail/attention_operands.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -109,7 +110,7 @@ template <int Rows, int Columns, int TR, int TC, int Threads>
 struct MicroTiles {
   static constexpr int row_groups = Rows / TR, column_groups = Columns / TC,
                        tiles = row_groups * column_groups;
-  static constexpr int each = (tiles + Threads - 1) / Threads;
+  static constexpr int each = ceil_divide(tiles, Threads);
   static_assert(Rows % TR == 0 && Columns % TC == 0);
   TESSERA_FUNCTION static bool has(int thread, int i) { return thread + i * Threads < tiles; }
   TESSERA_FUNCTION static int row(int thread, int i, int r) {

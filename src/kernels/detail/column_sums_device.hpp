@@ -8,6 +8,7 @@
 
 #include "detail/row_packs.hpp"
 #include "detail/team_sums.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -21,13 +22,13 @@ inline constexpr int column_tile_threads = 256, column_parts_threads = 512;
 template <int N>
 std::int64_t rows_of_column_tile(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t tiles = 1056, step = 32, width = warp_size * N;
-  std::int64_t const strips = (columns + width - 1) / width;
-  return std::max<std::int64_t>(1, (rows * strips / tiles + step - 1) / step) * step;
+  std::int64_t const strips = ceil_divide(columns, width);
+  return std::max(step, round_up(rows * strips / tiles, step));
 }
 
 /// At least one chunk, which gives the sum of no rows.
 TESSERA_FUNCTION inline std::int64_t row_chunks(std::int64_t rows, std::int64_t chunk) {
-  return rows > chunk ? (rows + chunk - 1) / chunk : 1;
+  return rows > chunk ? ceil_divide(rows, chunk) : 1;
 }
 
 /// Where the sums of a row chunk go: columns before `split` to `first`, the others to `second`.
@@ -60,7 +61,7 @@ struct ColumnTile {
   In const* in;
   std::int64_t rows, columns, chunk;  ///< rows per chunk
 
-  TESSERA_FUNCTION std::int64_t strips() const { return (columns + width - 1) / width; }
+  TESSERA_FUNCTION std::int64_t strips() const { return ceil_divide(columns, width); }
   std::int64_t teams() const { return row_chunks(rows, chunk) * strips(); }
 
   template <class Team>

@@ -3,6 +3,7 @@
 
 #include "detail/column_sums_device.hpp"
 #include "detail/launch.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -32,7 +33,7 @@ void add_column_parts(Queue& q, char const* name, ColumnTarget<Out> const& to,
                       ColumnPartials const& parts) {
   if (q.kind() != QueueKind::stream) {
     constexpr int width = AddColumnParts<Out>::width;
-    return launch_on_host(q, name, (parts.columns + width - 1) / width,
+    return launch_on_host(q, name, ceil_divide(parts.columns, width),
                           CallWithChunk<AddColumnParts<Out>>{{to, parts}, parts.columns, width});
   }
   with_team_size<column_parts_threads>(q, [&](auto threads) {

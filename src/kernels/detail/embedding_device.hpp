@@ -6,6 +6,7 @@
 
 #include "detail/dropout.hpp"
 #include "detail/row_packs.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -89,7 +90,7 @@ struct TokenSums {
   bool accumulate;
   DropoutFactors factors;
 
-  static std::int64_t slices(std::int64_t positions) { return (positions + slice - 1) / slice; }
+  static std::int64_t slices(std::int64_t positions) { return ceil_divide(positions, slice); }
   TESSERA_FUNCTION std::int32_t token_at(std::int64_t i) const { return tokens[order[i]]; }
   TESSERA_FUNCTION std::int64_t end_of(std::int64_t s) const {
     return (s + 1) * slice < positions ? (s + 1) * slice : positions;
@@ -170,7 +171,7 @@ struct SumTokensAcrossSlices {
   TESSERA_FUNCTION void operator()(std::int64_t i) const {
     PackPosition const place = pack_position<N>(i, sums.columns);
     std::int64_t const s = place.row, begin = s * sums.slice, end = sums.end_of(s),
-                       slices = (sums.positions + sums.slice - 1) / sums.slice;
+                       slices = ceil_divide(sums.positions, sums.slice);
     if (end == sums.positions) return;
     std::int32_t const token = sums.token_at(end - 1);
     if (sums.token_at(end) != token) return;

@@ -14,6 +14,7 @@
 #include "detail/launch.hpp"
 #include "detail/prefetch.hpp"
 #include "detail/stream_lines.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/core/streaming.hpp"
 
 namespace tessera::kernels::detail {
@@ -108,7 +109,7 @@ FlatOnDevice<Flat<Op, Out, A, B>> on_device(Flat<Op, Out, A, B> const& rule, std
 template <class Rule>
 void launch_flat_on_host(Queue& q, char const* name, std::int64_t numel, std::int64_t range,
                          Rule const& rule) {
-  launch_on_host(q, name, (numel + range - 1) / range,
+  launch_on_host(q, name, ceil_divide(numel, range),
                  CallWithChunk<CallWithRange<Rule>>{{rule}, numel, range});
 }
 /// Elements of one host range of a streamed result: its fence waits for the stores before it.
@@ -129,7 +130,7 @@ void parallel_flat(Queue& q, char const* name, std::int64_t numel,
                                     : launch_flat_on_host(q, name, numel, host_range, host);
   }
   auto const device = on_device(rule, numel);
-  parallel_for(q, name, (numel + device.shift + Rule::tile - 1) / Rule::tile * warp_size, device);
+  parallel_for(q, name, ceil_divide(numel + device.shift, Rule::tile) * warp_size, device);
 }
 
 }  // namespace tessera::kernels::detail

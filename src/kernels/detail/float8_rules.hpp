@@ -8,6 +8,7 @@
 #include "detail/launch.hpp"
 #include "detail/row_packs.hpp"
 #include "tessera/core/float8.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -123,8 +124,8 @@ struct Float8Tile {
   std::int64_t rows, columns, padded;  ///< rows of the transposed copy with its zeros
   bool packed;                         ///< rows of `in` consist of packs
 
-  TESSERA_FUNCTION std::int64_t strips() const { return (columns + side - 1) / side; }
-  std::int64_t teams() const { return (padded + side - 1) / side * strips(); }
+  TESSERA_FUNCTION std::int64_t strips() const { return ceil_divide(columns, side); }
+  std::int64_t teams() const { return ceil_divide(padded, side) * strips(); }
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {

@@ -5,6 +5,7 @@
 
 #include "detail/interleaved_sums.hpp"
 #include "detail/segment_update.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -71,7 +72,7 @@ struct LambNormBatch {
   int runs;
   LambNormRun run[max_runs];
 
-  static std::int64_t tiles_of(std::int64_t numel) { return (numel + tile - 1) / tile; }
+  static std::int64_t tiles_of(std::int64_t numel) { return ceil_divide(numel, tile); }
 };
 
 /// partial[2 * index] = squares of the weights of a tile, then squares of its update.
@@ -134,7 +135,7 @@ struct LambTotals {
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
     LambNormRun const& r = batch.run[index];
-    std::int64_t const tiles = (r.numel + LambNormBatch::tile - 1) / LambNormBatch::tile;
+    std::int64_t const tiles = ceil_divide(r.numel, LambNormBatch::tile);
     double sums[lamb_sums] = {};
     for (std::int64_t t = team.rank(); t < tiles; t += team.size())
       for (int k = 0; k < lamb_sums; ++k)

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "detail/layer_norm_device.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -25,7 +26,7 @@ struct TeamNormalizeBackward {
   std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
 
-  std::int64_t teams() const { return (rows + chunk - 1) / chunk; }
+  std::int64_t teams() const { return ceil_divide(rows, chunk); }
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
@@ -98,8 +99,8 @@ struct TeamNormalizeBackward {
 /// sums, 8 bytes per column and chunk, are then at most a twelfth of the bytes read and written.
 inline std::int64_t rows_per_norm_chunk(std::int64_t rows) {
   constexpr std::int64_t max_chunks = 512, min_rows = 16;
-  std::int64_t const each = std::max(min_rows, (rows + max_chunks - 1) / max_chunks);
-  return (each + norm_rows - 1) / norm_rows * norm_rows;
+  std::int64_t const each = std::max(min_rows, ceil_divide(rows, max_chunks));
+  return round_up(each, norm_rows);
 }
 
 }  // namespace tessera::kernels::detail

@@ -10,6 +10,7 @@
 #include "detail/dropout.hpp"
 #include "detail/row_packs.hpp"
 #include "detail/team_sums.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -47,7 +48,7 @@ struct TeamNormalize {
   std::int64_t rows, columns;
   float epsilon;
 
-  std::int64_t teams() const { return (rows + norm_rows - 1) / norm_rows; }
+  std::int64_t teams() const { return ceil_divide(rows, norm_rows); }
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {

@@ -7,6 +7,7 @@
 #include "detail/dropout.hpp"
 #include "detail/launch.hpp"
 #include "detail/layer_norm_device.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -42,10 +43,10 @@ struct ResidualNormalize {
 /// gradients to the workspace.
 inline std::int64_t norm_rows_per_chunk(std::int64_t rows) {
   constexpr std::int64_t max_chunks = 128, min_rows = 16;
-  return std::max(min_rows, (rows + max_chunks - 1) / max_chunks);
+  return std::max(min_rows, ceil_divide(rows, max_chunks));
 }
 inline std::int64_t norm_chunks(std::int64_t rows, std::int64_t chunk) {
-  return (rows + chunk - 1) / chunk;
+  return ceil_divide(rows, chunk);
 }
 
 /// Launches make(threads), the rule of a team that keeps rows in registers. @return false, and no

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "detail/segment_update.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/one_bit_lamb.hpp"
 
 namespace tessera::kernels::detail {
@@ -108,9 +109,7 @@ struct OneBitLambBatch {
   int runs;
   OneBitLambRun run[max_runs];
 
-  static KOKKOS_FUNCTION std::int64_t tiles_of(std::int64_t numel) {
-    return (numel + tile - 1) / tile;
-  }
+  static KOKKOS_FUNCTION std::int64_t tiles_of(std::int64_t n) { return ceil_divide(n, tile); }
   KOKKOS_FUNCTION OneBitLambRun const& run_of(std::int64_t index) const {
     int low = 0, high = runs;  // the last run that starts at or before this tile
     while (high - low > 1) {

@@ -17,6 +17,7 @@
 #include "detail/optimizer_rule.hpp"
 #include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -97,7 +98,7 @@ struct UpdatePacks {
     return shared ? shift : Run::unaligned;
   }
   static std::int64_t tiles_of(Run const& r) {
-    return (r.numel + (r.shift > 0 ? r.shift : 0) + tile - 1) / tile;
+    return ceil_divide(r.numel + (r.shift > 0 ? r.shift : 0), tile);
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
@@ -164,7 +165,7 @@ void for_update_batches(UpdateStep<Rule> const& step, Takes const& takes, Place 
 /// Number of tiles on the host.
 template <class Rule>
 std::int64_t host_tiles(UpdateRun<Rule> const& run) {
-  return (run.numel + host_range - 1) / host_range;
+  return ceil_divide(run.numel, host_range);
 }
 
 /// The runs that write 16-bit weights (W) or those that do not (void).

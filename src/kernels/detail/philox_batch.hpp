@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tessera/core/random.hpp"
+#include "tessera/core/rounding.hpp"
 
 #if defined(__AVX2__) && !defined(__CUDACC__)
 #include <immintrin.h>
@@ -105,10 +106,7 @@ TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t fi
 #endif
 
 /// Array size for @p numbers random numbers from any position, rounded up to full groups.
-constexpr int philox_capacity(int numbers) {
-  int const group = 4 * philox_group_size;
-  return (numbers + 3 + group - 1) / group * group;
-}
+constexpr int philox_capacity(int numbers) { return round_up(numbers + 3, 4 * philox_group_size); }
 
 /// bits[0 .. 4 * blocks), rounded up to whole groups: the numbers of blocks first, first + 1, ...
 TESSERA_FUNCTION inline void philox_batch(Philox const& random, std::uint64_t first, int blocks,

@@ -3,6 +3,7 @@
 
 #include "detail/quantized_update.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -53,7 +54,7 @@ void launch_quantized(Queue& q, char const* name, ElementwiseUpdate const& step,
         static_cast<float*>(s.master), {}, s.gradient, s.weights_out, s.numel, rates_of(s), items};
     for (std::size_t k = 0; k < Rule::states; ++k) run.states[k] = s.quantized[k];
     std::int64_t const elements = batch.chunks_of_item * quantization_chunk;
-    items += (s.numel + elements - 1) / elements;
+    items += ceil_divide(s.numel, elements);
   }
   flush();
 }

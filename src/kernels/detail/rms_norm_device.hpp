@@ -3,6 +3,7 @@
 /// layer_norm_device.hpp. The host's traversal is rms_norm.cpp.
 
 #include "detail/layer_norm_backward_device.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/rms_norm.hpp"
 
 namespace tessera::kernels::detail {
@@ -47,7 +48,7 @@ struct TeamRmsNormalize {
     part.read(x, in);
     normalize(team, part, x);
   }
-  std::int64_t teams() const { return (rows + norm_rows - 1) / norm_rows; }
+  std::int64_t teams() const { return ceil_divide(rows, norm_rows); }
 
   template <class Team>
   TESSERA_FUNCTION void normalize(Team const& team, Part const& part,
@@ -98,7 +99,7 @@ struct TeamRmsNormalizeBackward {
   std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
 
-  std::int64_t teams() const { return (rows + chunk - 1) / chunk; }
+  std::int64_t teams() const { return ceil_divide(rows, chunk); }
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {

@@ -4,12 +4,13 @@
 /// and exchange(). Every thread gets the result.
 
 #include "detail/row_packs.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 
 /// Floats of scratch for the reduction of N values.
 template <int N, int Threads>
-inline constexpr int team_sum_floats = (Threads + warp_size - 1) / warp_size* N;
+inline constexpr int team_sum_floats = ceil_divide(Threads, warp_size) * N;
 
 /// @p scratch: team_sum_floats<N, Threads>; no other use until the team's next barrier.
 template <int Threads, int N, class Team, class Combine>

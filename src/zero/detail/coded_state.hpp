@@ -8,6 +8,7 @@
 
 #include "detail/stage_rules.hpp"
 #include "tessera/comm/collectives.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/quantized_update.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/optim/optimizer_spec.hpp"
@@ -27,8 +28,7 @@ std::int64_t coded_bytes(UnitLayout const& unit);
 
 /// The next number of elements that cuts no chunk of codes.
 inline std::int64_t rounded_to_chunks(std::int64_t numel) {
-  return (numel + kernels::quantization_chunk - 1) / kernels::quantization_chunk *
-         kernels::quantization_chunk;
+  return round_up(numel, kernels::quantization_chunk);
 }
 
 class CodedState {

@@ -4,14 +4,13 @@
 
 #include "detail/comm_buffer.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {
 namespace {
 
-std::size_t in_pages(std::size_t bytes) {
-  return (bytes + memory::swap_alignment - 1) / memory::swap_alignment * memory::swap_alignment;
-}
+std::size_t in_pages(std::size_t bytes) { return round_up(bytes, memory::swap_alignment); }
 
 class SwappedShards final : public ShardStore {
  public:

@@ -61,8 +61,7 @@ float* SwappedStates::region(std::size_t state, UnitIndex unit) const {
 
 float* SwappedStates::values(std::size_t tile, std::size_t state) const {
   auto const start = reinterpret_cast<std::uintptr_t>(memory_.data());
-  auto const aligned =
-      (start + memory::swap_alignment - 1) / memory::swap_alignment * memory::swap_alignment;
+  auto const aligned = round_up(start, memory::swap_alignment);
   std::size_t const buffer = tile % buffers_.size();
   return reinterpret_cast<float*>(aligned) +
          static_cast<std::int64_t>(buffer * files_.size() + state) * tile_numel_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::zero::detail {
 
@@ -13,7 +14,7 @@ TouchedRows::Packing TouchedRows::packing_of(std::int64_t rows, int ranks) {
   Packing out;
   out.bits = static_cast<int>(std::bit_width(static_cast<unsigned>(ranks)));
   out.rows_per_word = 63 / out.bits;
-  out.words = (rows + out.rows_per_word - 1) / out.rows_per_word + 1;
+  out.words = ceil_divide(rows, out.rows_per_word) + 1;
   return out;
 }
 

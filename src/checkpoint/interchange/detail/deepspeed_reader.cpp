@@ -244,8 +244,7 @@ void add_frozen_fragments(ModelStates const& model, fs::path const& directory, s
   }
   for (auto const& shape : model.frozen) {
     auto parts = std::make_shared<std::vector<FlatRuns>>(ranks);
-    std::int64_t const chunk =
-        (shape.numel + static_cast<std::int64_t>(ranks) - 1) / static_cast<std::int64_t>(ranks);
+    std::int64_t const chunk = ceil_divide(shape.numel, static_cast<std::int64_t>(ranks));
     for (std::size_t r = 0; r < ranks; ++r) {
       auto const& fragments = all[r].frozen_fragments;
       auto const it = std::find_if(fragments.begin(), fragments.end(),
