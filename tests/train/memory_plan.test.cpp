@@ -125,6 +125,30 @@ TEST(PlannedSteps, EndWithTheGatherOfTheWeights) {
                    queue_of(before) == "collectives");
 }
 
+/// The first units of the next pass are gathered while later ones are updated, in host memory and
+/// on a device.
+TEST(PlannedSteps, GatherTheNextStepsUnitsWhileLaterOnesAreUpdated) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  for (auto const space : {memory::MemorySpace::host, memory::MemorySpace::device})
+    for (bool const overlaps : {true, false}) {
+      PlannedRun run{.ranks = 4, .space = space, .rows = rows, .sequence = length};
+      run.engine.stage = 3;
+      run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+      run.engine.overlap_comm = overlaps;
+      auto const planned = plan_steps(*model, run, 1);
+      int updates = 0, ahead = 0;
+      for (std::size_t i = planned.work.size(); i-- > planned.first_of_second;) {
+        auto const& piece = planned.work[i];
+        updates += piece.kind == memory::PlannedWork::Kind::update;
+        bool const is_gather = piece.name == std::string_view("all_gather");
+        if (is_gather && updates > 0) ++ahead;
+        if (piece.name == std::string_view("all_reduce")) break;  // the norm's
+      }
+      EXPECT_GE(updates, 3);
+      EXPECT_EQ(ahead > 1, overlaps) << "space " << static_cast<int>(space);
+    }
+}
+
 /// No two of all ranks are the same, as a plan expects.
 std::vector<std::int32_t> different_tokens(int rank) {
   std::vector<std::int32_t> out(static_cast<std::size_t>(rows * length));
