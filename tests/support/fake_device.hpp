@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "detail/device_api.hpp"
@@ -207,25 +208,30 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
 
   /// A graph's form is the number of its pieces of work.
-  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0},
+  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_replayed{0}, graphs_held{0},
       graphs_broken{0};  // broken: events on a stream under capture
   void begin_capture(Stream stream) override { collected_[stream]; }
-  void launch_captured(Stream stream, Graph& graph) override {
-    auto const work = collected_.extract(stream).mapped();
-    if (graph && *form(graph) == work.size()) {
-      ++graphs_updated;
-    } else {
-      if (graph) destroy_graph(graph);
-      graph = new std::size_t(work.size());
-      ++graphs_made;
-      ++graphs_held;
-    }
-    for (auto const& task : work) add(stream, task);
+  Captured launch_captured(Stream stream, Graph& graph) override {
+    auto work = collected_.extract(stream).mapped();
+    bool const fits = graph && held_work(graph)->size() == work.size();
+    if (graph && !fits) destroy_graph(std::exchange(graph, nullptr));
+    ++(fits ? graphs_updated : graphs_made);
+    graphs_held += !fits;
+    if (!fits) graph = new Work;
+    *held_work(graph) = std::move(work);
+    add_all(stream, graph);
+    return fits ? Captured::updated : Captured::instantiated;
   }
-  void abandon_capture(Stream stream) noexcept override { collected_.erase(stream); }
+  void launch_graph(Stream stream, Graph graph) override {
+    ++graphs_replayed;
+    add_all(stream, graph);
+  }
+  bool abandon_capture(Stream stream) noexcept override {
+    return collected_.extract(stream).mapped().empty();
+  }
   void destroy_graph(Graph graph) noexcept override {
     --graphs_held;
-    delete form(graph);
+    delete held_work(graph);
   }
 
  private:
@@ -233,7 +239,11 @@ class FakeDevice : public memory::detail::DeviceApi {
   static memory::Queue* lane(Stream stream) { return static_cast<memory::Queue*>(stream); }
   static memory::Event* point(Event event) { return static_cast<memory::Event*>(event); }
 
-  static std::size_t* form(Graph graph) { return static_cast<std::size_t*>(graph); }
+  using Work = std::vector<std::function<void()>>;
+  static Work* held_work(Graph graph) { return static_cast<Work*>(graph); }
+  void add_all(Stream stream, Graph graph) {
+    for (auto const& task : *held_work(graph)) add(stream, task);
+  }
 
   void add(Stream stream, std::function<void()> task) {
     if (auto const collecting = collected_.find(stream); collecting != collected_.end())
@@ -268,8 +278,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   std::size_t freed_bytes_ = 0;
   std::atomic<Stream> pool_stream_{nullptr};  ///< on which all memory is taken and freed
   std::vector<Stream> dropped_;
-  std::map<Stream, std::vector<std::function<void()>>>
-      collected_;  ///< of streams under capture; the tests capture in one thread
+  std::map<Stream, Work> collected_;  ///< of streams under capture; the tests capture in one thread
 };
 
 }  // namespace tessera::test
