@@ -25,6 +25,17 @@ ConfigTree medium_gpt2() {
   return config;
 }
 
+/// As the trainer's step does: the last micro-step announces what the next step looks up.
+void train_micro_steps(int micro_steps, model::CausalLm& model, model::Batch const& batch,
+                       zero::Engine& engine, memory::Queue& compute) {
+  for (int micro = 0; micro < micro_steps; ++micro) {
+    if (micro + 1 == micro_steps && engine.announces_next_lookup())
+      model.announce_next(batch, engine);
+    engine.begin_micro_step(micro, micro_steps);
+    model.train(batch, {}, engine, compute).value();
+  }
+}
+
 /// An optimizer step; gradients of ones would do, for only the allocations count.
 zero::MemoryReport train_one_step(zero::EngineConfig const& config, model::CausalLm& model,
                                   comm::Collectives& comm, memory::Queue& compute) {
@@ -34,10 +45,8 @@ zero::MemoryReport train_one_step(zero::EngineConfig const& config, model::Causa
   });
   std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
   engine->begin_step();
-  for (int micro = 0; micro < config.accumulation_steps; ++micro) {
-    engine->begin_micro_step(micro, config.accumulation_steps);
-    model.train({tokens.data(), rows, length, 0}, {}, *engine, compute).value();
-  }
+  train_micro_steps(config.accumulation_steps, model, {tokens.data(), rows, length, 0}, *engine,
+                    compute);
   engine->finish_step(1e-3);
   return engine->memory();
 }
@@ -144,10 +153,7 @@ TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   for (int step = 0; step < 2; ++step) {
     comm->clear();
     engine->begin_step();
-    for (int micro = 0; micro < accumulation; ++micro) {
-      engine->begin_micro_step(micro, accumulation);
-      model->train({tokens.data(), rows, length, 0}, {}, *engine, *compute);
-    }
+    train_micro_steps(accumulation, *model, {tokens.data(), rows, length, 0}, *engine, *compute);
     engine->finish_step(1e-3);
   }
   std::vector<std::pair<std::string, std::size_t>> sent, expected;
