@@ -351,7 +351,8 @@ void add_machine(OptionTable& t) {
         "Hopper on (Tessera's own)")
       .one_of({"auto", "fused", "separate"});
   t.add(boolean, "cuda_graphs", false,
-        "launch each block's kernels as one CUDA graph; faster for small models (Tessera's own)");
+        "launch each block's kernels as one CUDA graph, replayed if operands repeat; for small "
+        "models (Tessera's own)");
   t.add(integer, "communication_multiprocessors", 0,
         "of a GPU: at most for NCCL, which matrix products leave free; 0: NCCL's choice "
         "(Tessera's own)")

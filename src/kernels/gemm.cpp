@@ -10,6 +10,7 @@
 #include "detail/timed.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/launch_record.hpp"
 #include "tessera/memory/work_trace.hpp"
 
 namespace tessera::kernels {
@@ -140,7 +141,7 @@ void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTenso
   if (q.kind() == memory::QueueKind::inline_host) {
     detail::Timed const timed(q, "tessera::kernels::gemm");
     HostProducts::of_process().run(product);
-  } else {
+  } else if (!memory::leave_out<HostProducts>(q, product)) {
     q.submit([product] { HostProducts::of_process().run(product); });
   }
   detail::apply_activation(q, p);

@@ -83,8 +83,9 @@ class HostDevice final : public DeviceApi {
 
   /// @throws InternalError: there are no graphs without CUDA
   void begin_capture(Stream) override;
-  void launch_captured(Stream, Graph&) override;
-  void abandon_capture(Stream) noexcept override {}
+  Captured launch_captured(Stream, Graph&) override;
+  void launch_graph(Stream, Graph) override;
+  bool abandon_capture(Stream) noexcept override { return false; }
   void destroy_graph(Graph) noexcept override {}
 
  private:
@@ -231,7 +232,11 @@ void HostDevice::call_host(Stream stream, void (*function)(void*), void* argumen
 void HostDevice::begin_capture(Stream) {
   throw InternalError("a simulated device has no CUDA graphs; leave --cuda_graphs out");
 }
-void HostDevice::launch_captured(Stream stream, Graph&) { begin_capture(stream); }
+HostDevice::Captured HostDevice::launch_captured(Stream stream, Graph&) {
+  begin_capture(stream);
+  return {};
+}
+void HostDevice::launch_graph(Stream stream, Graph) { begin_capture(stream); }
 
 HostDevice* simulated = nullptr;  ///< lives until the process ends, as owners of its memory
 

@@ -11,7 +11,9 @@
 
 #include "detail/device_memory.hpp"
 #include "detail/event_state.hpp"
+#include "detail/kept_graphs.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/graph_launches.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {
@@ -122,6 +124,14 @@ class StreamPoint final : public Event::State {
   DeviceApi::Event event_;
 };
 
+struct Counters {
+  std::atomic<std::int64_t> replayed{0}, updated{0}, captured{0}, separate{0};
+  static Counters& of_process() {
+    static Counters counters;
+    return counters;
+  }
+};
+
 class StreamQueue final : public Queue {
  public:
   StreamQueue(std::string name, StreamPriority priority, GraphMode graph_mode)
@@ -135,8 +145,7 @@ class StreamQueue final : public Queue {
   }
   ~StreamQueue() override {
     FinishedCalls::of_process().destroy();
-    for (auto const& [shape, graph] : graphs_)
-      if (graph) api_.destroy_graph(graph);
+    release_graphs();
     detail::device_memory().close(stream_);
     api_.release_stream(stream_);
   }
@@ -148,11 +157,13 @@ class StreamQueue final : public Queue {
   void submit(std::function<void()> task) override {
     FinishedCalls::of_process().destroy();
     auto call = std::make_unique<HostCall>(HostCall{std::move(task), failure_});
-    api_.call_host(stream_, &run_host_call, call.get());
-    if (capturing_.empty())
+    if (capturing_.empty()) {
+      api_.call_host(stream_, &run_host_call_once, call.get());
       call.release();  // owned by the stream, then by FinishedCalls
-    else
+    } else {
+      api_.call_host(stream_, &run_host_call, call.get());
       captured_calls_.push_back(std::move(call));
+    }
   }
   Event record() override {
     expect_no_capture("an event is recorded");
@@ -171,13 +182,62 @@ class StreamQueue final : public Queue {
   /// The first call for a shape is not captured: it allocates workspaces and library plans.
   void run_as_graph(std::string const& shape, std::function<void()> const& work) override {
     if (graph_mode_ == GraphMode::off) return work();
-    auto const [found, is_new] = graphs_.try_emplace(shape, nullptr);
-    if (is_new) return work();
+    auto const [found, is_new] = graphs_.try_emplace(shape);
+    if (is_new) {
+      ++Counters::of_process().separate;
+      return work();
+    }
     detail::DeviceMemory::CaptureScope const scope(detail::device_memory(),
                                                    stream_);  // until the graph is launched
+    auto& kept = found->second;
+    if (!kept.are_likely_to_match() || !replay(shape, kept, work))
+      capture_and_launch(shape, kept, work);
+  }
+
+ private:
+  using HostCalls = std::vector<std::unique_ptr<HostCall>>;
+
+  void expect_no_capture(char const* what) const {
+    TESSERA_VALIDATE(capturing_.empty(), InternalError, what, " on the stream ", name_,
+                     " during the CUDA graph capture of '", capturing_,
+                     "'; a graph holds work of one stream only");
+  }
+  /// Launches a kept graph with the launches of @p work. The comparison is a capture as well, in
+  /// which every launch that is recorded is left out: what it still holds was launched unrecorded.
+  /// @return false, and nothing is launched, when there is no such graph
+  bool replay(std::string const& shape, detail::KeptGraphs& kept,
+              std::function<void()> const& work) {
+    LaunchRecord const launches = capture(shape, LaunchRecord::Mode::leave_out, work);
+    bool const all_are_recorded = api_.abandon_capture(stream_);
+    captured_calls_.clear();
+    if (!all_are_recorded) kept.stop_comparing();
+    detail::KeptGraph* const same = all_are_recorded ? kept.find(launches) : nullptr;
+    if (!same) return false;
+    api_.launch_graph(stream_, same->graph);
+    ++Counters::of_process().replayed;
+    return true;
+  }
+  void capture_and_launch(std::string const& shape, detail::KeptGraphs& kept,
+                          std::function<void()> const& work) {
+    LaunchRecord launches = capture(shape, LaunchRecord::Mode::keep_launches, work);
+    std::shared_ptr<HostCalls> calls;  // null without any: releasing them costs a host call
+    if (!captured_calls_.empty())
+      calls = std::make_shared<HostCalls>(std::exchange(captured_calls_, {}));
+    detail::KeptGraph& graph = kept.place_for(launches);
+    auto const how = api_.launch_captured(stream_, graph.graph);
+    graph.launches = std::move(launches);
+    release_after_work(std::exchange(graph.host_calls, std::move(calls)));
+    auto& counters = Counters::of_process();
+    ++(how == DeviceApi::Captured::updated ? counters.updated : counters.captured);
+  }
+  /// @p work under capture, which the caller ends.
+  LaunchRecord capture(std::string const& shape, LaunchRecord::Mode mode,
+                       std::function<void()> const& work) {
     api_.begin_capture(stream_);
     capturing_ = shape;
+    LaunchRecord launches(mode);
     try {
+      LaunchRecord::Scope const scope(*this, launches);
       work();
     } catch (...) {
       api_.abandon_capture(stream_);
@@ -186,25 +246,34 @@ class StreamQueue final : public Queue {
       throw;
     }
     capturing_.clear();
-    auto calls = std::exchange(captured_calls_, {});
-    api_.launch_captured(stream_, found->second);
-    for (auto& call : calls) call.release();  // owned by the stream, as above
-  }
-
- private:
-  void expect_no_capture(char const* what) const {
-    TESSERA_VALIDATE(capturing_.empty(), InternalError, what, " on the stream ", name_,
-                     " during the CUDA graph capture of '", capturing_,
-                     "'; a graph holds work of one stream only");
+    return launches;
   }
   static void run_host_call(void* argument) {
-    auto* const call = static_cast<HostCall*>(argument);
+    auto const* const call = static_cast<HostCall const*>(argument);
     try {
       if (!call->failure->get()) call->task();
     } catch (...) {
       call->failure->set(std::current_exception());
     }
-    FinishedCalls::of_process().add(call);
+  }
+  static void run_host_call_once(void* argument) {
+    run_host_call(argument);
+    FinishedCalls::of_process().add(static_cast<HostCall*>(argument));
+  }
+  void release_graphs() noexcept {
+    for (auto const& [shape, kept] : graphs_)
+      for (auto const& graph : kept.graphs()) {
+        if (graph.graph) api_.destroy_graph(graph.graph);
+        try {
+          release_after_work(graph.host_calls);
+        } catch (...) {
+          // the device has failed: its streams have stopped
+        }
+      }
+  }
+  /// A launch that calls them may be in flight.
+  void release_after_work(std::shared_ptr<void const> host_calls) {
+    if (host_calls) submit([host_calls = std::move(host_calls)] {});
   }
 
   std::string name_;
@@ -213,12 +282,22 @@ class StreamQueue final : public Queue {
   std::shared_ptr<Failure> failure_;
   DeviceApi::Stream stream_;
   GraphMode graph_mode_;
-  std::map<std::string, DeviceApi::Graph> graphs_;  ///< by shape; null until the second call
-  std::string capturing_;  ///< shape of the capture in progress; else empty
-  std::vector<std::unique_ptr<HostCall>> captured_calls_;  ///< of the capture in progress
+  std::map<std::string, detail::KeptGraphs> graphs_;  ///< by shape
+  std::string capturing_;     ///< shape of the capture in progress; else empty
+  HostCalls captured_calls_;  ///< of the capture in progress
 };
 
 }  // namespace
+
+GraphLaunches operator-(GraphLaunches const& now, GraphLaunches const& before) {
+  return {now.replayed - before.replayed, now.updated - before.updated,
+          now.captured - before.captured, now.separate - before.separate};
+}
+
+GraphLaunches graph_launches_of_process() {
+  auto const& counters = Counters::of_process();
+  return {counters.replayed, counters.updated, counters.captured, counters.separate};
+}
 
 std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority,
                                          GraphMode graph_mode) {

@@ -30,6 +30,10 @@ namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
 
+/// Steps after the first one until the operands of a block repeat where they will: buffers that
+/// several units use one after the other come back after some steps.
+constexpr std::int64_t steps_until_settled = 9;
+
 TrainingLoop::Options loop_options(config::TrainingArguments const& arguments,
                                    TrainingRun const& run) {
   std::int64_t const total = run.sampler->total_steps(), per_epoch = run.sampler->steps_per_epoch();
@@ -310,6 +314,13 @@ void Trainer::report_prefetch(zero::Engine const& engine) {
   job_.status.set("prefetch", prefetch_status(*report));
 }
 
+/// When the blocks' operands have had time to repeat.
+void Trainer::report_graphs(std::int64_t step, memory::GraphLaunches const& launches) {
+  std::string const text = graph_text(step, launches);
+  launches.replayed > 0 ? log::info(text) : log::warning(text);
+  job_.status.set("cuda_graphs", graph_status(launches));
+}
+
 /// memory_breakdown and flops_profiler.
 void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
                           PassTimer const& timer) {
@@ -322,6 +333,8 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
     log::info(concat("uses: ", used_paths_text(engine, job_.comm.size(), late, lookup)));
     job_.status.set("uses", used_paths(engine, job_.comm.size(), late, lookup));
   }
+  if (outcome.graphs.total() > 0 && step == run.state.first_step + steps_until_settled)
+    report_graphs(step, outcome.graphs);
   if (reporting.memory_breakdown && step == run.state.first_step) log::info(memory_text());
   if (reporting.flops_profiler && step == reporting.flops_profiler->step)
     report_flops(run, profiled_step(run, step, outcome, job_.comm.size()), timer);

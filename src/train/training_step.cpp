@@ -28,6 +28,7 @@ TrainingStep::TrainingStep(ModelContext context, zero::Engine& engine,
 StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double learning_rate) {
   auto const started = std::chrono::steady_clock::now();
   auto const sent_before = comm::traffic_of_process();
+  auto const graphs_before = memory::graph_launches_of_process();
   StepOutcome outcome;
   if (options_.timer) options_.timer->begin_step();
   auto const micro_batches = load(step, sampler);
@@ -72,6 +73,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   if (options_.requests) outcome.requests = requests_of(sums.counts, context_.comm.size());
   outcome.seconds = seconds_since(started);
   outcome.sent = comm::traffic_of_process() - sent_before;
+  outcome.graphs = memory::graph_launches_of_process() - graphs_before;
   return outcome;
 }
 

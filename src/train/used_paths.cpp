@@ -89,6 +89,25 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
   return out;
 }
 
+ConfigTree graph_status(memory::GraphLaunches const& launches) {
+  return ConfigTree()
+      .set("replayed", launches.replayed)
+      .set("updated", launches.updated)
+      .set("captured", launches.captured)
+      .set("separate", launches.separate);
+}
+
+std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches) {
+  auto const out = fmt::format(
+      "CUDA graphs of step {}: {} replayed, {} updated, {} captured, {} launched kernel by "
+      "kernel",
+      step, launches.replayed, launches.updated, launches.captured, launches.separate);
+  if (launches.replayed > 0) return out;
+  return out +
+         "; capturing costs the host what launching the kernels does, and is repeated because "
+         "operands of the blocks differ in each step: dropout does that, and rows of new lengths";
+}
+
 std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
                             std::optional<std::int64_t> late_rows,
                             std::optional<std::int64_t> lookup_rows) {

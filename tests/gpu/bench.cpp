@@ -39,6 +39,7 @@
 #include "tessera/kernels/layer_norm.hpp"
 #include "tessera/kernels/used_routes.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/graph_launches.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
@@ -291,6 +292,15 @@ std::string work_of(Place const& place, std::function<void()> const& step) {
   return out + "}";
 }
 
+/// How the blocks of a step were launched, as JSON.
+std::string graphs_of(std::function<void()> const& step) {
+  auto const before = memory::graph_launches_of_process();
+  step();
+  auto const n = memory::graph_launches_of_process() - before;
+  return concat("{\"replayed\": ", n.replayed, ", \"updated\": ", n.updated,
+                ", \"captured\": ", n.captured, ", \"separate\": ", n.separate, "}");
+}
+
 void bench_train(Place const& place, Training const& t, comm::Collectives& comm) {
   ConfigTree config = model::default_config("gpt2");
   config.set("n_layer", t.layers)
@@ -339,6 +349,7 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
     one_step();
     if (step >= 2) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
+  auto const graphs = graphs_of(one_step);
   auto const work = std::getenv("TESSERA_GRAPHS") ? "{}" : work_of(place, one_step);
   std::sort(seconds.begin(), seconds.end());
   double const median = seconds[seconds.size() / 2],
@@ -352,12 +363,12 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
       "{\"bench\": \"train\", \"parameters\": %ld, \"rows\": %ld, \"length\": %ld, "
       "\"tokens_per_second\": %.0f, \"fastest\": %.0f, \"tflops\": %.2f, "
       "\"loss\": %.4f, \"peak_bytes\": %zu, \"state_bytes\": %zu, \"formula_bytes\": %zu, "
-      "\"uses\": \"%s\", \"work_seconds\": %s}\n",
+      "\"uses\": \"%s\", \"graphs\": %s, \"work_seconds\": %s}\n",
       static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate,
       static_cast<double>(t.rows * t.length) / seconds.front(),
       rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, tracked,
       m.weights + m.gradients + m.master_weights + m.optimizer_state, m.formula,
-      kernels::used_routes_text().c_str(), work.c_str());
+      kernels::used_routes_text().c_str(), graphs.c_str(), work.c_str());
 }
 
 int run(std::vector<std::string> const& words, topology::MpiSession const& session) {

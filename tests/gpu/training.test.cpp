@@ -13,6 +13,7 @@
 #include "tessera/kernels/device_settings.hpp"
 #include "tessera/kernels/used_routes.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/graph_launches.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
@@ -86,15 +87,25 @@ TEST(DeviceTraining, LearnsWithTheDropoutOfTheChosenAttention) {
 }
 
 TEST(DeviceTraining, GraphsComputeTheSameBits) {
-  for (int stage : {0, 3}) {
-    auto const training = test::small_training(stage, Dtype::bf16);
+  for (auto const& [stage, dropout] : {std::pair{0, 0.1}, {3, 0.1}, {0, 0.0}, {3, 0.0}}) {
+    auto training = test::small_training(stage, Dtype::bf16);
+    training.dropout = dropout;
+    training.steps = 6;
+    auto const before = memory::graph_launches_of_process();
     auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
     auto const plain = memory::make_stream_queue("compute"),
                graphs = memory::make_stream_queue("compute", memory::StreamPriority::normal,
                                                   memory::GraphMode::capture);
     EXPECT_EQ(test::train_small(training, *comm, *graphs).master_weights,
               test::train_small(training, *comm, *plain).master_weights)
-        << "stage " << stage;
+        << "stage " << stage << ", dropout " << dropout;
+    auto const launches = memory::graph_launches_of_process() - before;
+    std::printf(
+        "stage %d, dropout %.1f: graphs replayed %ld, updated %ld, captured %ld, kernel by "
+        "kernel %ld\n",
+        stage, dropout, static_cast<long>(launches.replayed), static_cast<long>(launches.updated),
+        static_cast<long>(launches.captured), static_cast<long>(launches.separate));
+    EXPECT_EQ(launches.replayed > 0, dropout == 0.0) << "stage " << stage;
   }
 }
 

@@ -7,12 +7,17 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "fake_device.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/graph_launches.hpp"
+#include "tessera/memory/launch_record.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -176,11 +181,11 @@ TEST(StreamGraphs, RefuseEventsAndDiscardWorkThatFailed) {
   EXPECT_EQ(ran, 10);
 }
 
-/// What host functions hold is released once: after they have run, or with the capture or the
-/// launch that failed.
+/// What host functions hold is released with the capture or the launch that failed, or when no
+/// launch can call them any more.
 TEST(StreamGraphs, ReleaseTheHostFunctionsOfAFailedCapture) {
   test::FakeDevice device;
-  auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
+  auto stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
   auto const held = std::make_shared<int>(0);
   auto const give = [&] { stream->submit([held] { ++*held; }); };
   stream->run_as_graph("part", give);
@@ -198,7 +203,154 @@ TEST(StreamGraphs, ReleaseTheHostFunctionsOfAFailedCapture) {
   stream->record().wait("test", soon);
   stream->record();
   EXPECT_EQ(*held, 2);
+  EXPECT_EQ(held.use_count(), 2) << "the graph may be launched again";
+  stream->run_as_graph("part", give);
+  stream->record().wait("test", soon);
+  stream->record();  // destroys what the stream has done with
+  EXPECT_EQ(*held, 3);
+  EXPECT_EQ(held.use_count(), 2) << "it holds the functions of its last capture only";
+  stream = make_stream_queue("next");
+  stream->record().wait("test", soon);  // the fake device has given it the same stream
+  stream->record();
   EXPECT_EQ(held.use_count(), 1);
+}
+
+/// A kernel as those of src/kernels: recorded with everything that it is given, then launched.
+struct Append {
+  std::string* to;
+  char letter;
+  double factor;  ///< after 7 bytes that mean nothing
+
+  static void launch(Queue& q, std::string& to, char letter, double factor = 1.0) {
+    static int garbage = 0;
+    Append rule;
+    std::memset(static_cast<void*>(&rule), ++garbage, sizeof rule);
+    rule.to = &to;
+    rule.letter = letter;
+    rule.factor = factor;
+    if (leave_out<Append>(q, std::int64_t{1}, rule)) return;
+    q.submit([rule] { rule.to->append(rule.factor == 1.0 ? 1 : 2, rule.letter); });
+  }
+};
+
+class ReplayedGraphs : public ::testing::Test {
+ protected:
+  void run(char const* letters, std::string& to, double factor = 1.0) {
+    stream->run_as_graph("work", [&] {
+      ++calls;
+      for (char const* c = letters; *c; ++c) Append::launch(*stream, to, *c, factor);
+    });
+  }
+  std::string const& seen() {
+    stream->record().wait("test", soon);
+    return text;
+  }
+  GraphLaunches launches() const { return graph_launches_of_process() - before; }
+
+  test::FakeDevice device;
+  std::unique_ptr<Queue> stream =
+      make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
+  GraphLaunches before = graph_launches_of_process();
+  std::string text, other;
+  int calls = 0;
+};
+
+TEST_F(ReplayedGraphs, AreLaunchedWithoutCaptureWhenAllOperandsAreTheSame) {
+  device.jitter_us = 50;
+  for (int i = 0; i < 5; ++i) run("ab", text);
+  EXPECT_EQ(seen(), "ababababab");
+  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(launches(), (GraphLaunches{.replayed = 3, .captured = 1, .separate = 1}));
+  EXPECT_EQ(device.graphs_replayed, 3);
+  EXPECT_EQ(device.graphs_made, 1);
+}
+
+TEST_F(ReplayedGraphs, AreCapturedWhenAnyOperandDiffers) {
+  for (int i = 0; i < 3; ++i) run("ab", text);
+  EXPECT_EQ(launches().replayed, 1);
+  run("ac", text);  // a scalar of the last kernel
+  EXPECT_EQ(seen(), "abababac");
+  run("ac", other);  // an address
+  EXPECT_EQ(seen(), "abababac");
+  EXPECT_EQ(other, "ac");
+  run("ac", other, 2.0);   // a scalar after padding
+  run("acd", other, 2.0);  // one more kernel
+  run("ac", other, 2.0);   // one fewer
+  seen();
+  EXPECT_EQ(other, "acaaccaaccddaacc");
+  EXPECT_EQ(launches().replayed, 1);
+  EXPECT_EQ(launches().total(), 8);
+}
+
+TEST_F(ReplayedGraphs, AreSeveralWhereOperandsAlternate) {
+  for (int i = 0; i < 4; ++i) {
+    run("ab", text);
+    run("cd", text);
+  }
+  EXPECT_EQ(seen(), "abcdabcdabcdabcd");
+  EXPECT_GT(launches().replayed, 0);
+  EXPECT_EQ(device.graphs_held, 2);
+}
+
+TEST_F(ReplayedGraphs, AreNeverOfWorkWithALaunchThatIsNotRecorded) {
+  for (char const letter : std::string("bcdef"))
+    stream->run_as_graph("work", [&] {
+      Append::launch(*stream, text, 'a');
+      stream->submit([this, letter] { text += letter; });
+    });
+  EXPECT_EQ(seen(), "abacadaeaf");
+  EXPECT_EQ(launches().replayed, 0);
+  EXPECT_EQ(device.graphs_replayed, 0);
+}
+
+TEST_F(ReplayedGraphs, AreNeverOfWorkWithOperandsThatAreNoPlainBytes) {
+  for (int i = 0; i < 4; ++i)
+    stream->run_as_graph("work", [&] {
+      std::string const operand(1, static_cast<char>('a' + i));
+      if (leave_out<std::string>(*stream, operand)) return;
+      stream->submit([this, operand] { text += operand; });
+    });
+  EXPECT_EQ(seen(), "abcd");
+  EXPECT_EQ(launches().replayed, 0);
+}
+
+TEST_F(ReplayedGraphs, CopyWhatIsOnTheDevice) {
+  Buffer const from("from", Purpose::data, 64, MemorySpace::device),
+      to("to", Purpose::data, 64, MemorySpace::device);
+  Buffer const pinned("pinned", Purpose::data, 64, MemorySpace::pinned);
+  auto const bytes_of = [](Buffer const& buffer) { return static_cast<char*>(buffer.data()); };
+  for (char i = 1; i < 6; ++i) {
+    seen();
+    bytes_of(from)[0] = bytes_of(from)[32] = i;
+    bytes_of(pinned)[0] = i;
+    stream->run_as_graph("on the device", [&] {
+      zero(*stream, to.data(), 64);
+      copy(*stream, to.data(), from.data(), 16);
+      copy_rows(*stream, {bytes_of(to) + 16, 16}, {bytes_of(from), 32}, 1, 2);
+    });
+    stream->run_as_graph("from the host",
+                         [&] { copy(*stream, bytes_of(to) + 48, pinned.data(), 1); });
+    seen();
+    EXPECT_EQ(bytes_of(to)[0], i);
+    EXPECT_EQ(bytes_of(to)[16], i);
+    EXPECT_EQ(bytes_of(to)[32], i);
+    EXPECT_EQ(bytes_of(to)[48], i);
+    bytes_of(to)[1] = 1;
+  }
+  EXPECT_EQ(launches().replayed, 3) << "those on the device only";
+}
+
+TEST_F(ReplayedGraphs, AreNotLaunchedWhenTheComparisonThrows) {
+  for (int i = 0; i < 3; ++i) run("a", text);
+  EXPECT_THROW(stream->run_as_graph("work",
+                                    [&] {
+                                      Append::launch(*stream, text, 'a');
+                                      throw InternalError("refused");
+                                    }),
+               InternalError);
+  run("a", text);
+  EXPECT_EQ(seen(), "aaaa");
+  EXPECT_EQ(LaunchRecord::of(*stream), nullptr);
 }
 }  // namespace
 }  // namespace tessera::memory

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "detail/device_api.hpp"
@@ -221,27 +222,32 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
 
   /// A graph's form is the number of its pieces of work.
-  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0},
+  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_replayed{0}, graphs_held{0},
       graphs_broken{0};                     // broken: events on a stream under capture
   std::atomic<bool> refuses_graphs{false};  ///< as when there is no memory for them
   void begin_capture(Stream stream) override { collected_[stream]; }
-  void launch_captured(Stream stream, Graph& graph) override {
-    auto const work = collected_.extract(stream).mapped();
+  Captured launch_captured(Stream stream, Graph& graph) override {
+    auto work = collected_.extract(stream).mapped();
     if (refuses_graphs) throw OutOfMemoryError("no memory for a graph");
-    if (graph && *form(graph) == work.size()) {
-      ++graphs_updated;
-    } else {
-      if (graph) destroy_graph(graph);
-      graph = new std::size_t(work.size());
-      ++graphs_made;
-      ++graphs_held;
-    }
-    for (auto const& task : work) add(stream, task);
+    bool const fits = graph && held_work(graph)->size() == work.size();
+    if (graph && !fits) destroy_graph(std::exchange(graph, nullptr));
+    ++(fits ? graphs_updated : graphs_made);
+    graphs_held += !fits;
+    if (!fits) graph = new Work;
+    *held_work(graph) = std::move(work);
+    add_all(stream, graph);
+    return fits ? Captured::updated : Captured::instantiated;
   }
-  void abandon_capture(Stream stream) noexcept override { collected_.erase(stream); }
+  void launch_graph(Stream stream, Graph graph) override {
+    ++graphs_replayed;
+    add_all(stream, graph);
+  }
+  bool abandon_capture(Stream stream) noexcept override {
+    return collected_.extract(stream).mapped().empty();
+  }
   void destroy_graph(Graph graph) noexcept override {
     --graphs_held;
-    delete form(graph);
+    delete held_work(graph);
   }
 
  private:
@@ -255,7 +261,11 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
   static inline thread_local bool in_host_call_ = false;
 
-  static std::size_t* form(Graph graph) { return static_cast<std::size_t*>(graph); }
+  using Work = std::vector<std::function<void()>>;
+  static Work* held_work(Graph graph) { return static_cast<Work*>(graph); }
+  void add_all(Stream stream, Graph graph) {
+    for (auto const& task : *held_work(graph)) add(stream, task);
+  }
 
   void add(Stream stream, std::function<void()> task) {
     if (auto const collecting = collected_.find(stream); collecting != collected_.end())
@@ -290,8 +300,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   std::size_t freed_bytes_ = 0;
   std::atomic<Stream> pool_stream_{nullptr};  ///< on which all memory is taken and freed
   std::vector<Stream> dropped_;
-  std::map<Stream, std::vector<std::function<void()>>>
-      collected_;  ///< of streams under capture; the tests capture in one thread
+  std::map<Stream, Work> collected_;  ///< of streams under capture; the tests capture in one thread
 };
 
 }  // namespace tessera::test

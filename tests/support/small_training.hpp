@@ -21,6 +21,7 @@ struct SmallTraining {
   zero::EngineConfig config;
   int steps = 4;
   std::string frozen_parameters = {};  ///< see model::ModelOptions
+  double dropout = 0.1;                ///< everywhere
   std::function<void(int)> before_step = [](int) {};
 };
 
@@ -35,14 +36,14 @@ inline SmallTraining small_training(int stage, Dtype dtype) {
   return out;
 }
 
-inline ConfigTree small_gpt2() {
+inline ConfigTree small_gpt2(double dropout = 0.1) {
   ConfigTree config = model::default_config("gpt2");
   config.set("n_layer", 2)
       .set("n_embd", 48)
       .set("n_head", 3)
       .set("vocab_size", SmallTraining::vocabulary)
       .set("n_positions", 64);
-  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.1);
+  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, dropout);
   return config;
 }
 
@@ -67,7 +68,7 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
                                memory::Queue& compute) {
   model::ModelOptions options(t.config.dtype);
   options.frozen_parameters = t.frozen_parameters;
-  auto const model = model::make_model(small_gpt2(), options);
+  auto const model = model::make_model(small_gpt2(t.dropout), options);
   auto const engine = zero::make_engine(t.config, model->units(), comm, compute);
   engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
                          std::int64_t numel, float* out) {

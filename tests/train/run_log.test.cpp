@@ -43,7 +43,9 @@ TEST(RunLog, WritesARecordPerStepEvaluationAndCheckpoint) {
   saved.bytes = 9;
   saved.seconds = 1.5;
   log.checkpoint(1, saved, RunLog::CheckpointKind::resumable);
-  log.step({2, 1.0, 64, outcome(2.0)});
+  auto with_graphs = outcome(2.0);
+  with_graphs.graphs = {.replayed = 3, .updated = 2, .captured = 1, .separate = 4};
+  log.step({2, 1.0, 64, with_graphs});
 
   auto const all = records(files.directory());
   ASSERT_EQ(all.size(), 4u);
@@ -62,6 +64,9 @@ TEST(RunLog, WritesARecordPerStepEvaluationAndCheckpoint) {
             R"({"step":1,"checkpoint":"step_00000001","save_seconds":1.5,"save_stall_seconds":0.0,)"
             R"("save_bytes":9})");
   EXPECT_EQ(all[3].at("tokens").as_int(), 64);
+  EXPECT_EQ(all[0].find("cuda_graphs"), nullptr);
+  EXPECT_EQ(all[3].at("cuda_graphs").dump(),
+            R"({"replayed":3,"updated":2,"captured":1,"separate":4})");
 }
 
 /// The numbers of the steps that had a log line.

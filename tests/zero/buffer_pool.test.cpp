@@ -57,5 +57,16 @@ TEST(BufferPool, DelaysFreeBuffers) {
   EXPECT_TRUE(pool.take(10).ready.done());
 }
 
+/// So each step begins with the same order, whatever the last one has left.
+TEST(BufferPool, TakesDelayedBuffersInTheOrderOfTheirAllocation) {
+  auto const comm = comm::make_loopback();
+  BufferPool pool("test", Dtype::fp32, *comm);
+  auto const first = pool.take(10), second = pool.take(10), third = pool.take(10);
+  for (auto const& entry : {third, first, second}) pool.give_back(entry, {});
+  pool.delay_free({});
+  EXPECT_EQ(pool.take(10).data.data(), first.data.data());
+  EXPECT_EQ(pool.take(10).data.data(), second.data.data());
+}
+
 }  // namespace
 }  // namespace tessera::zero::detail

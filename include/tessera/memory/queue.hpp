@@ -56,11 +56,11 @@ class Queue {
   /// Work enqueued from now on starts after @p event. Only an inline queue blocks the caller.
   virtual void wait(Event const& event) = 0;
   /// Calls @p work, which enqueues work on this queue. A stream queue with GraphMode::capture
-  /// captures that work and launches it as one CUDA graph.
-  /// @param shape identifies the executable graph: under one name @p work must always enqueue the
-  /// same sequence of kernels; their sizes and operands may differ
-  /// @param work must not record events, wait for events or allocate device memory after its first
-  /// call for @p shape
+  /// launches that work as one CUDA graph: a kept one, or a captured one (see launch_record.hpp).
+  /// @param shape identifies the kept graphs: under one name @p work must always enqueue the same
+  /// sequence of kernels; their sizes and operands may differ
+  /// @param work may be called twice; then the second call counts. It must not record events, wait
+  /// for events or allocate device memory after its first call for @p shape
   virtual void run_as_graph(std::string const& shape, std::function<void()> const& work) {
     (void)shape;
     work();

@@ -11,7 +11,7 @@ namespace tessera::memory {
 enum class StreamPriority { normal, high };
 
 /// Whether Queue::run_as_graph() captures CUDA graphs. A graph removes the gaps between short
-/// kernels on the device; on the host it costs about as much as launching them.
+/// kernels; capturing costs the host about what launching them does, a kept graph costs less.
 enum class GraphMode { off, capture };
 
 /// A stream of the device of this process (RuntimeOptions::device). wait() on an event of a host

@@ -89,6 +89,7 @@ class Trainer {
   Outcome run_evaluation(TrainingRun const& run, RunLog& log, Evaluator& evaluator);
   Outcome run_prediction(TrainingRun const& run, RunLog& log, StopCheck& stop_check);
   void report_prefetch(zero::Engine const& engine);
+  void report_graphs(std::int64_t step, memory::GraphLaunches const& launches);
   void report_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
                    PassTimer const& timer);
 

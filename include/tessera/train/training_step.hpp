@@ -11,6 +11,7 @@
 #include "tessera/data/batch_loader.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
+#include "tessera/memory/graph_launches.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/train/model_context.hpp"
 #include "tessera/train/pass_timer.hpp"
@@ -30,6 +31,7 @@ struct StepOutcome {
   std::optional<PhaseTimes> phases = {};  ///< with a timer
   double data_seconds = 0.0;              ///< in which the step waited for its samples
   comm::Traffic sent = {};  ///< by the collective operations that this rank called in the step
+  memory::GraphLaunches graphs = {};  ///< of this rank in the step
   /// Of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
 };

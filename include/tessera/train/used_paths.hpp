@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
+#include "tessera/memory/graph_launches.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {
@@ -28,5 +29,10 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
 std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
                             std::optional<std::int64_t> late_rows = {},
                             std::optional<std::int64_t> lookup_rows = {});
+
+/// How the parts of a step were launched, for metrics.jsonl and status.json.
+ConfigTree graph_status(memory::GraphLaunches const& launches);
+/// "CUDA graphs of step 10: 96 replayed, 0 updated, ..."; where none was replayed, with the cost.
+std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches);
 
 }  // namespace tessera::train

@@ -16,6 +16,7 @@
 #include "tessera/core/shared_library.hpp"
 #include "tessera/kernels/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/launch_record.hpp"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // the frontend asks its user for it
@@ -42,6 +43,13 @@ enum TensorId : std::int64_t {
   mask_offset_id
 };
 using Pointers = std::unordered_map<std::int64_t, void*>;
+
+/// By id; null where a plan has no such operand.
+std::array<void*, mask_offset_id> operands_of(Pointers const& pointers) {
+  std::array<void*, mask_offset_id> out{};
+  for (auto const& [id, data] : pointers) out.at(static_cast<std::size_t>(id - 1)) = data;
+  return out;
+}
 
 struct Plan {
   std::shared_ptr<graph::Graph> graph;  ///< null: cuDNN has none for this shape
@@ -175,16 +183,20 @@ class CudnnAttention {
     return attention;
   }
 
+  /// One execution of a plan, which is a function of the key, the operands and the workspace.
   template <class MakeGraph>
-  bool run(void* stream, Key const& key, Pointers pointers, MakeGraph const& make_graph) {
+  bool run(memory::Queue& q, Key const& key, Pointers pointers, MakeGraph const& make_graph) {
     std::lock_guard const lock(mutex_);
+    void* const stream = q.native_stream();
     if (!start()) return false;
     Plan const& plan = plan_of(key, make_graph);
     if (!plan.graph) return false;
+    void* const room = workspace(stream, plan.workspace_bytes);
+    if (memory::leave_out<CudnnAttention>(q, key, operands_of(pointers), room)) return true;
     require(
         fe::detail::set_stream(handle_, static_cast<cudaStream_t>(stream)) == CUDNN_STATUS_SUCCESS,
         "cudnnSetStream failed");
-    auto done = plan.graph->execute(handle_, pointers, workspace(stream, plan.workspace_bytes));
+    auto done = plan.graph->execute(handle_, pointers, room);
     require(done.is_good(), done.get_message());
     return true;
   }
@@ -275,7 +287,7 @@ void* at(void const* data) { return const_cast<void*>(data); }
 
 }  // namespace
 
-bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse,
+bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,
                      std::int64_t* mask_key) {
   Pointers pointers{{query_id, at(call.in.query.base)},
                     {key_id, at(call.in.key.base)},
@@ -283,11 +295,11 @@ bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse,
                     {out_id, out},
                     {lse_id, lse}};
   add_mask_key(pointers, call, mask_key);
-  return CudnnAttention::of_process().run(stream, key_of(call, false, {}), std::move(pointers),
+  return CudnnAttention::of_process().run(q, key_of(call, false, {}), std::move(pointers),
                                           [&] { return forward_graph(call); });
 }
 
-bool cudnn_attention_backward(void* stream, FlashCall const& call,
+bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
                               AttentionGradients const& gradients, AttentionSaved const& saved,
                               std::int64_t* mask_key) {
   Pointers pointers{{query_id, at(call.in.query.base)}, {key_id, at(call.in.key.base)},
@@ -296,8 +308,7 @@ bool cudnn_attention_backward(void* stream, FlashCall const& call,
                     {dquery_id, gradients.query.base},  {dkey_id, gradients.key.base},
                     {dvalue_id, gradients.value.base}};
   add_mask_key(pointers, call, mask_key);
-  return CudnnAttention::of_process().run(stream, key_of(call, true, gradients),
-                                          std::move(pointers),
+  return CudnnAttention::of_process().run(q, key_of(call, true, gradients), std::move(pointers),
                                           [&] { return backward_graph(call, gradients); });
 }
 
@@ -325,8 +336,10 @@ std::string cudnn_description() {
 #else
 
 namespace tessera::kernels::detail {
-bool cudnn_attention(void*, FlashCall const&, void*, float*, std::int64_t*) { return false; }
-bool cudnn_attention_backward(void*, FlashCall const&, AttentionGradients const&,
+bool cudnn_attention(memory::Queue&, FlashCall const&, void*, float*, std::int64_t*) {
+  return false;
+}
+bool cudnn_attention_backward(memory::Queue&, FlashCall const&, AttentionGradients const&,
                               AttentionSaved const&, std::int64_t*) {
   return false;
 }

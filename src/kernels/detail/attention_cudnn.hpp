@@ -5,6 +5,7 @@
 #include <string>
 
 #include "detail/attention_device_call.hpp"
+#include "tessera/memory/queue.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -18,9 +19,9 @@ std::string why_not_cudnn(AttentionGradients const& gradients);
 /// after all (said once in the log). The first call of a shape builds its plan and, when that needs
 /// more than any before, allocates the workspace of the stream.
 /// @p mask_key: seed and offset of the dropout masks in device memory; only read with dropout
-bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse,
+bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,
                      std::int64_t* mask_key);
-bool cudnn_attention_backward(void* stream, FlashCall const& call,
+bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
                               AttentionGradients const& gradients, AttentionSaved const& saved,
                               std::int64_t* mask_key);
 

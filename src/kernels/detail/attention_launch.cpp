@@ -49,13 +49,12 @@ std::int64_t* set_mask_key(Queue& q, Dropout const& drop) {
 }
 
 bool cudnn_forward(Queue& q, FlashCall const& call, AttentionOutput const& to) {
-  return cudnn_attention(q.native_stream(), call, to.out.data(), to.lse.as<float>(),
+  return cudnn_attention(q, call, to.out.data(), to.lse.as<float>(),
                          set_mask_key(q, call.config.drop));
 }
 bool cudnn_backward(Queue& q, FlashCall const& call, AttentionGradients const& to,
                     AttentionSaved const& saved) {
-  return cudnn_attention_backward(q.native_stream(), call, to, saved,
-                                  set_mask_key(q, call.config.drop));
+  return cudnn_attention_backward(q, call, to, saved, set_mask_key(q, call.config.drop));
 }
 
 /// What is wrong with cuDNN's dropout on the device of @p q for the class of a call; found by

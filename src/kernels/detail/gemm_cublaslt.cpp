@@ -17,6 +17,7 @@
 #include "tessera/kernels/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/launch_record.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::detail {
@@ -264,9 +265,11 @@ class Products {
     return products;
   }
 
-  /// One call of cuBLASLt; false, and nothing is done, when it has no algorithm.
-  bool run(GemmProblem const& p, void* stream) {
+  /// One call of cuBLASLt; false, and nothing is done, when it has no algorithm. The call is a
+  /// function of the problem, what the algorithm depends on, and the workspace.
+  bool run(memory::Queue& q, GemmProblem const& p) {
     std::lock_guard const lock(mutex_);
+    void* const stream = q.native_stream();
     auto found = plans_.find(key_of(p));
     if (found == plans_.end()) found = plans_.emplace(key_of(p), make_plan(handle(p), p)).first;
     Plan const& plan = found->second;
@@ -274,12 +277,14 @@ class Products {
       refusal_ = plan.refusal;
       return false;
     }
+    void* const room = workspace(stream);
+    if (memory::leave_out<Products>(q, p, found->first, room)) return true;
     set_pointers(p, plan);
     float const alpha = p.alpha, beta = p.accumulate ? 1.0f : 0.0f;
     TESSERA_CUBLASLT_CALL(
         p, lt().cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a,
                                plan.right.get(), &beta, p.c, plan.out.get(), p.c, plan.out.get(),
-                               &plan.algorithm, workspace(stream), workspace_bytes,
+                               &plan.algorithm, room, workspace_bytes,
                                static_cast<cudaStream_t>(stream)));
     return true;
   }
@@ -313,7 +318,7 @@ class Products {
 void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   if (p.m == 0 || p.n == 0) return;
   auto& products = Products::of_process();
-  if (fits_one_call(p, gelu_kernel_of(p)) && products.run(p, q.native_stream())) {
+  if (fits_one_call(p, gelu_kernel_of(p)) && products.run(q, p)) {
     if (p.activation != GemmActivation::none) note_route("gelu", "in the product");
     return note_route("products", p.is_fp8()                                      ? "cuBLASLt fp8"
                                   : p.in == Dtype::fp32 && device_settings().tf32 ? "cuBLASLt TF32"

@@ -5,8 +5,8 @@
 /// A rule is a plain functor with KOKKOS_FUNCTION operator(). parallel_for and parallel_rows
 /// compile the same type for both spaces, so there are no extended lambdas. A rule gets contiguous
 /// ranges, not single elements, because the host compiler vectorizes the loop inside the rule. No
-/// function here allocates device memory, fences or reads results back. Kernel names begin with
-/// "tessera::kernels::".
+/// function here allocates device memory, fences or reads results back. Every launch is recorded
+/// with its rule and its size (memory::leave_out). Kernel names begin with "tessera::kernels::".
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "detail/element_types.hpp"
 #include "detail/timed.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/launch_record.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -163,6 +164,7 @@ void launch_range(Space const& space, char const* name, std::int64_t n, Rule con
 }
 template <class Rule>
 void launch_on_host(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
+  if (memory::leave_out<Rule>(q, n, rule)) return;
   Timed const timed(q, name);
   if (q.kind() == QueueKind::inline_host) {
     launch_range(HostSpace(), name, n, rule);
@@ -177,6 +179,7 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
   if (n <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q)) {
+    if (memory::leave_out<Rule>(q, n, rule)) return;
     Timed const timed(q, name);
     launch_range(device_space(q.native_stream()), name, n, rule);
     return memory::check_launch(q, name);
@@ -192,6 +195,7 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
   if (rows <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q)) {
+    if (memory::leave_out<CallWithTeam<Rule>>(q, rows, rule)) return;
     Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(
         device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
     Timed const timed(q, name);
@@ -220,7 +224,7 @@ void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule
 }
 template <int Threads, class Rule>
 void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& rule) {
-  if (teams <= 0) return;
+  if (teams <= 0 || memory::leave_out<CallWithScratch<Rule>>(q, Threads, teams, rule)) return;
   Timed const timed(q, name);
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (Threads > 1) {

@@ -250,10 +250,11 @@ class CudaApi final : public DeviceApi {
         cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
   }
   /// An update does not affect launches in flight, and a destroyed graph is freed after them.
-  void launch_captured(Stream stream, Graph& graph) override {
+  Captured launch_captured(Stream stream, Graph& graph) override {
     cudaGraph_t ended = nullptr;
     TESSERA_CUDA_CALL(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &ended));
     std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph> const captured(ended);
+    auto how = Captured::updated;
     cudaGraphExecUpdateResultInfo difference{};
     if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), captured.get(),
                                      &difference) != cudaSuccess) {
@@ -264,16 +265,25 @@ class CudaApi final : public DeviceApi {
       cudaGraphExec_t instance = nullptr;
       TESSERA_CUDA_CALL(cudaGraphInstantiate(&instance, captured.get(), 0));
       graph = instance;
+      how = Captured::instantiated;
     }
+    launch_graph(stream, graph);
+    return how;
+  }
+  void launch_graph(Stream stream, Graph graph) override {
     TESSERA_CUDA_CALL(
         cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
   }
-  void abandon_capture(Stream stream) noexcept override {
+  bool abandon_capture(Stream stream) noexcept override {
     cudaGraph_t captured = nullptr;
+    std::size_t nodes = 1;
     if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured) == cudaSuccess &&
-        captured)
+        captured) {
+      if (cudaGraphGetNodes(captured, nullptr, &nodes) != cudaSuccess) nodes = 1;
       cudaGraphDestroy(captured);
+    }
     cudaGetLastError();
+    return nodes == 0;
   }
   void destroy_graph(Graph graph) noexcept override {
     use_current_device();

@@ -70,11 +70,14 @@ class DeviceApi {
   using Graph = void*;
   /// Work enqueued on the stream from now on is captured, not executed.
   virtual void begin_capture(Stream stream) = 0;
+  enum class Captured { updated, instantiated };
   /// Ends the capture and launches it as @p graph. The executable graph is updated, or instantiated
   /// when it is null or has another topology.
-  virtual void launch_captured(Stream stream, Graph& graph) = 0;
-  /// Ends the capture and discards it.
-  virtual void abandon_capture(Stream stream) noexcept = 0;
+  virtual Captured launch_captured(Stream stream, Graph& graph) = 0;
+  /// Launches an executable graph again.
+  virtual void launch_graph(Stream stream, Graph graph) = 0;
+  /// Ends the capture and discards it. @return whether it is known to have held no work
+  virtual bool abandon_capture(Stream stream) noexcept = 0;
   virtual void destroy_graph(Graph graph) noexcept = 0;
 };
 

@@ -245,6 +245,7 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
     Arena::Mark const after_out = pass.arena.mark();
     auto const weights = params.acquire(unit_of_block(i), pass.compute);
     pass.compute.run_as_graph(pass.shape("forward", i), [&] {
+      pass.arena.rollback(after_out);  // a second call starts again
       kept_.back().saved = parts_.layers[i]->forward(pass, weights, out, hidden);
     });
     if (recomputes_blocks || unit_of_block(i) < first_trained()) pass.arena.rollback(after_out);
@@ -310,8 +311,10 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
     {
       auto const weights = params.acquire(unit, pass.compute);
       GradientLease const gradients = params.gradient(unit, pass.compute);
+      Arena::Mark const before = pass.arena.mark();
       pass.compute.run_as_graph(
           pass.shape(gradients.accumulate() ? "backward, accumulating" : "backward", i), [&] {
+            pass.arena.rollback(before);
             if (pass.recompute == Recompute::block)
               kept.saved = layer.recompute(
                   pass, weights, pass.allocate_stream(pass.positions(), parts_.width), kept.in);
@@ -343,8 +346,11 @@ TensorView Decoder::run_forward(PassContext const& pass, ConstTensorView tokens,
   for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
     ArenaScope const scope(pass.arena);
     auto const weights = params.acquire(unit_of_block(i), pass.compute);
-    pass.compute.run_as_graph(pass.shape(part, i),
-                              [&] { parts_.layers[i]->forward(pass, weights, next, hidden); });
+    Arena::Mark const before = pass.arena.mark();
+    pass.compute.run_as_graph(pass.shape(part, i), [&] {
+      pass.arena.rollback(before);
+      parts_.layers[i]->forward(pass, weights, next, hidden);
+    });
     std::swap(hidden, next);
   }
   return hidden;

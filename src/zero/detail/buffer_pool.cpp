@@ -35,6 +35,8 @@ void BufferPool::give_back(Entry const& entry, memory::Event ready) {
 void BufferPool::delay_free(memory::Event const& ready) {
   floor_ = ready;
   for (auto& entry : free_) entry.ready = ready;
+  std::sort(free_.begin(), free_.end(),
+            [](Free const& a, Free const& b) { return a.index < b.index; });
 }
 
 std::size_t BufferPool::bytes() const {

@@ -31,7 +31,8 @@ class BufferPool {
   /// The buffer may be written again after @p ready.
   void give_back(Entry const& entry, memory::Event ready);
   /// Free buffers may be written only after @p ready, which is later than the events that
-  /// give_back() received.
+  /// give_back() received. They are taken in the order of their allocation then, so that the same
+  /// units get the same buffers in each step, as kept CUDA graphs want it.
   void delay_free(memory::Event const& ready);
   std::size_t bytes() const;
 
@@ -45,7 +46,7 @@ class BufferPool {
   comm::Collectives& comm_;
   std::vector<CommBuffer> buffers_;
   std::vector<std::int64_t> capacity_;
-  std::vector<Free> free_;  ///< in the order in which they were given back
+  std::vector<Free> free_;  ///< in the order in which they may be written
   memory::Event floor_;     ///< ready event of new buffers
 };
 
