@@ -1,13 +1,14 @@
 #include "tessera/kernels/quantized_update.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <vector>
 
 #include "detail/quantized_update.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -68,6 +69,16 @@ QuantizationTable make_table(DynamicMap map) {
   return table;
 }
 
+/// Complete when this returns: kernels on any stream may read it.
+memory::Buffer table_on_device(DynamicMap map) {
+  memory::Buffer out("quantization table", memory::Purpose::workspace, sizeof(QuantizationTable),
+                     memory::MemorySpace::device);
+  auto const upload = memory::make_stream_queue(out.name());
+  memory::copy(*upload, out.data(), &host_table(map), out.bytes());
+  upload->record().wait(out.name(), std::chrono::minutes(1));
+  return out;
+}
+
 }  // namespace
 
 namespace detail {
@@ -79,16 +90,13 @@ QuantizationTable const& host_table(DynamicMap map) {
 }
 
 QuantizationTable const* table_for(Queue& q, DynamicMap map) {
-  if (memory::memory_space_of(q) != memory::MemorySpace::device) return &host_table(map);
+  if (!q.native_stream()) return &host_table(map);  // a planned pass reads no table
   // the driver may be gone before static objects are
-  static auto& copies = *new std::array<memory::Buffer, 2>;
-  auto& copy = copies[map == DynamicMap::signed_values ? 0 : 1];
-  if (copy.bytes() == 0) {
-    copy = memory::Buffer("quantization table", memory::Purpose::workspace,
-                          sizeof(QuantizationTable), memory::MemorySpace::device);
-    memory::copy(q, copy.data(), &host_table(map), sizeof(QuantizationTable));
-  }
-  return static_cast<QuantizationTable const*>(copy.data());
+  static auto const& of_signed = *new memory::Buffer(table_on_device(DynamicMap::signed_values));
+  static auto const& of_unsigned =
+      *new memory::Buffer(table_on_device(DynamicMap::unsigned_values));
+  return static_cast<QuantizationTable const*>(
+      (map == DynamicMap::signed_values ? of_signed : of_unsigned).data());
 }
 
 }  // namespace detail

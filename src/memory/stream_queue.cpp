@@ -1,6 +1,7 @@
 #include "tessera/memory/stream_queue.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -61,6 +62,35 @@ class Failure {
   std::exception_ptr error_;
 };
 
+/// A task of a stream.
+struct HostCall {
+  std::function<void()> task;
+  std::shared_ptr<Failure> failure;
+  HostCall* next = nullptr;  ///< in FinishedCalls
+};
+
+/// Calls that streams have made. They are destroyed by threads that use a queue: what a task holds
+/// may end with calls of the device, which a function called by a stream must not make ("CUDA
+/// Runtime API", cudaLaunchHostFunc).
+class FinishedCalls {
+ public:
+  static FinishedCalls& of_process() {
+    static FinishedCalls& calls = *new FinishedCalls;  // streams outlive their queues
+    return calls;
+  }
+  void add(HostCall* call) noexcept {
+    call->next = first_;
+    while (!first_.compare_exchange_weak(call->next, call)) {
+    }
+  }
+  void destroy() noexcept {
+    for (HostCall* call = first_.exchange(nullptr); call;) delete std::exchange(call, call->next);
+  }
+
+ private:
+  std::atomic<HostCall*> first_{nullptr};
+};
+
 class StreamPoint final : public Event::State {
  public:
   StreamPoint(std::shared_ptr<EventPool> pool, std::shared_ptr<Failure> failure)
@@ -104,6 +134,7 @@ class StreamQueue final : public Queue {
     detail::device_memory().open(stream_);
   }
   ~StreamQueue() override {
+    FinishedCalls::of_process().destroy();
     for (auto const& [shape, graph] : graphs_)
       if (graph) api_.destroy_graph(graph);
     detail::device_memory().close(stream_);
@@ -115,15 +146,17 @@ class StreamQueue final : public Queue {
   void* native_stream() const override { return stream_; }
 
   void submit(std::function<void()> task) override {
+    FinishedCalls::of_process().destroy();
     auto call = std::make_unique<HostCall>(HostCall{std::move(task), failure_});
     api_.call_host(stream_, &run_host_call, call.get());
     if (capturing_.empty())
-      call.release();  // owned by the stream; run_host_call deletes it
+      call.release();  // owned by the stream, then by FinishedCalls
     else
       captured_calls_.push_back(std::move(call));
   }
   Event record() override {
     expect_no_capture("an event is recorded");
+    FinishedCalls::of_process().destroy();
     auto point = std::make_shared<StreamPoint>(pool_, failure_);
     api_.record(point->native(), stream_);
     return Event(std::move(point));
@@ -153,9 +186,9 @@ class StreamQueue final : public Queue {
       throw;
     }
     capturing_.clear();
-    for (auto& call : captured_calls_) call.release();  // owned by the graph, as above
-    captured_calls_.clear();
+    auto calls = std::exchange(captured_calls_, {});
     api_.launch_captured(stream_, found->second);
+    for (auto& call : calls) call.release();  // owned by the stream, as above
   }
 
  private:
@@ -164,18 +197,14 @@ class StreamQueue final : public Queue {
                      " during the CUDA graph capture of '", capturing_,
                      "'; a graph holds work of one stream only");
   }
-  struct HostCall {
-    std::function<void()> task;
-    std::shared_ptr<Failure> failure;
-  };
   static void run_host_call(void* argument) {
-    std::unique_ptr<HostCall> const call(static_cast<HostCall*>(argument));
-    if (call->failure->get()) return;
+    auto* const call = static_cast<HostCall*>(argument);
     try {
-      call->task();
+      if (!call->failure->get()) call->task();
     } catch (...) {
       call->failure->set(std::current_exception());
     }
+    FinishedCalls::of_process().add(call);
   }
 
   std::string name_;

@@ -45,19 +45,6 @@ void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
       {arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
 }
 
-/// fp8 products on a GPU that has them; on the host they show what a GPU would compute.
-void check_fp8(int gpu, topology::MpiSession const& session) {
-  if (gpu < 0) {
-    if (session.info().rank == 0)
-      log::warning(
-          "--fp8 true on the host: fp8 products are emulated in fp32, to check their accuracy; "
-          "they are slower than bf16 products");
-    return;
-  }
-  require_fp8(memory::describe_device(gpu),
-              concat("rank ", session.info().rank, " on ", session.info().host));
-}
-
 /// The reason given by the driver or the runtime, and the environment variables that hide devices.
 std::string with_findings(std::string reason) {
   for (auto const& finding : topology::device_view_findings(topology::process_environment()))
@@ -159,6 +146,12 @@ void require_fp8(memory::DeviceInfo const& device, std::string const& where) {
                    ", and fp8 products need 8.9 or later (Ada, Hopper, Blackwell); leave fp8 out");
 }
 
+void warn_of_emulated_fp8() {
+  log::warning(
+      "--fp8 true on the host: fp8 products are emulated in fp32, to check their accuracy; "
+      "they are slower than bf16 products");
+}
+
 int multiprocessors_of_products(std::int64_t communication, int all, int ranks) {
   if (communication == 0 || ranks == 1) return 0;
   TESSERA_VALIDATE(
@@ -175,12 +168,12 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   int const gpu = choose_gpu(arguments, session, comm);
   place_host_memory(session.info().rank == 0);
   int device = gpu;
-  if (arguments.fp8) comm::run_on_ranks(comm, true, [&] { check_fp8(gpu, session); });
+  auto const where = concat("rank ", session.info().rank, " on ", session.info().host);
+  if (gpu >= 0 && arguments.fp8)
+    comm::run_on_ranks(comm, true, [&] { require_fp8(memory::describe_device(gpu), where); });
   if (gpu >= 0 && arguments.nccl_cta_policy == "zero")
-    comm::run_on_ranks(comm, true, [&] {
-      require_copy_engines(memory::describe_device(gpu),
-                           concat("rank ", session.info().rank, " on ", session.info().host));
-    });
+    comm::run_on_ranks(comm, true,
+                       [&] { require_copy_engines(memory::describe_device(gpu), where); });
   if (gpu < 0)
     comm::run_on_ranks(comm, true, [&] { device = simulated_device(bounds.device, session); });
   memory::limit_memory(memory::MemorySpace::host, static_cast<std::size_t>(bounds.host));

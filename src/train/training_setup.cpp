@@ -19,6 +19,7 @@
 #include "tessera/topology/node_size.hpp"
 #include "tessera/train/activation_memory.hpp"
 #include "tessera/train/adapter.hpp"
+#include "tessera/train/device_choice.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/memory_breakdown.hpp"
 #include "tessera/train/sampler_config.hpp"
@@ -274,6 +275,7 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
                           config.train_batch_size, config.micro_batch_size,
                           config.accumulation_steps, job_.comm.size(),
                           counted(run_.sampler->total_steps(), "step")));
+  if (config.fp8 && !memory::on_cuda(*run_.compute)) warn_of_emulated_fp8();
   auto const m = run_.engine->memory();
   auto const bytes = [](std::size_t count) {
     return human_bytes(static_cast<std::int64_t>(count));

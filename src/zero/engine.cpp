@@ -243,16 +243,16 @@ class StagedEngine final : public WeightsEngine {
     weights_->prepare_update();
     if (!communication_.reduces_gradients)
       return compressed_->run(*optim::compression_of(*optimizer_), communication_, there);
-    for (UnitIndex const u : update_order()) update(u, there);
+    for (UnitIndex const u : update_order(weights_->begin_updates())) update(u, there);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
   }
   /// Units that are updated in place. An embedding of which rows are gathered first follows the
   /// next unit: it takes long to update, and the network has something to do meanwhile.
-  std::vector<UnitIndex> update_order() const {
+  std::vector<UnitIndex> update_order(bool reads_rows_first) const {
     std::vector<UnitIndex> out;
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) out.push_back(u);
     bool const reads_in_order = config_.optimizer_swap.has_value();
-    if (out.size() > 1 && announces_next_lookup() && !reads_in_order) std::swap(out[0], out[1]);
+    if (out.size() > 1 && reads_rows_first && !reads_in_order) std::swap(out[0], out[1]);
     return out;
   }
   /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.

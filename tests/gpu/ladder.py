@@ -5,6 +5,7 @@ without."""
 import argparse
 import dataclasses
 import datetime
+import io
 import json
 import os
 import pathlib
@@ -17,6 +18,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NO_GPU, USAGE = 77, 64
+NOT_THERE = 127  # of a program
+LOG_BYTES = 2 << 20  # of one log in the archive: its beginning and its end
+STACKS_SECONDS = 30  # for the stacks of all processes of a part
 WITH_DROPOUT = "gpt2-8m-with-dropout"  # of attention weights; cuDNN draws other masks than the host
 TRAIN = "TESSERA_TRAIN_ARGUMENTS"  # added to every tessera-train
 
@@ -59,7 +63,7 @@ class Parts:
         self.list = []
         if a.build_command:
             self.add("configure", 240, ["sh", "-c", a.configure_command], needed=True)
-            self.add("build", a.budget, ["sh", "-c", a.build_command], needed=True)
+            self.add("build", a.budget, ["sh", "-c", a.build_command])  # what does not compile leaves out its own parts
         self.add("start", 60, [self.bin / "tessera-train", "--version"], needed=True)
         if a.dry_run:
             self.without_device()
@@ -204,11 +208,13 @@ class Report:
         self.gpu = gpu
         self.started = time.monotonic()
         self.results = {}
+        self.failed_before = set()
         self.fallbacks = []
         file = a.report / "report.json"
         if a.resume and file.exists():
             earlier = json.loads(file.read_text())
             self.results = {entry["part"]: entry for entry in earlier["parts"] if entry["state"] in ("held", "skipped")}
+            self.failed_before = {entry["part"] for entry in earlier["parts"] if entry["state"] != "left out"} - set(self.results)
             self.fallbacks = earlier["fallbacks"]
         else:
             (a.report / "report.txt").write_text("")
@@ -229,6 +235,18 @@ class Report:
         new = self.a.report / "report.json.new"
         new.write_text(json.dumps(document, indent=1) + "\n")
         new.rename(self.a.report / "report.json")
+        self.archive()
+
+    def archive(self):
+        """All logs in one file, and what matters in the directory of --copy, after every part: a run that is killed keeps them."""
+        new = self.a.report / "logs.tar.gz.new"
+        with tarfile.open(new, "w:gz", compresslevel=3) as tar:
+            for log in sorted(self.a.report.glob("*.log")):
+                add_log(tar, log)
+        new.rename(self.a.report / "logs.tar.gz")
+        if self.a.copy:
+            for name in ("report.json", "report.txt", "logs.tar.gz"):
+                shutil.copy(self.a.report / name, self.a.copy / name)
 
     def record(self, part, state, seconds, output=""):
         entry = {"part": part.name, "state": state, "seconds": round(seconds, 1)}
@@ -243,7 +261,8 @@ class Report:
                 if " Test " in line and "#" in line and ("Passed" in line or "Failed" in line or "Skipped" in line or "Timeout" in line):
                     self.say("    " + line.split(": ", 1)[-1].strip())
         if state not in ("held", "skipped"):
-            for line in output.splitlines()[-15:]:
+            lines = output.splitlines()
+            for line in [line for line in lines[:-15] if " error" in line or "FAILED" in line][:10] + lines[-15:]:
                 self.say("    " + line)
             if part.fallback and state != "left out":
                 text = f"{part.name} did not hold: later parts use {part.fallback_text}"
@@ -266,10 +285,20 @@ class Report:
     def finish(self, code, finished=True):
         self.table()
         self.write(finished)
-        with tarfile.open(self.a.report / "logs.tar.gz", "w:gz") as tar:
-            for log in sorted(self.a.report.glob("*.log")):
-                tar.add(log, log.name)
         sys.exit(code)
+
+
+def add_log(tar, log):
+    """A log that is too long without its middle."""
+    with log.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(min(size, LOG_BYTES))
+        if size > LOG_BYTES:
+            file.seek(size - LOG_BYTES // 2)
+            data = data[:LOG_BYTES // 2] + f"\n== {size - LOG_BYTES} bytes left out ==\n".encode() + file.read(LOG_BYTES // 2)
+    entry = tarfile.TarInfo(log.name)
+    entry.size, entry.mtime = len(data), int(time.time())
+    tar.addfile(entry, io.BytesIO(data))
 
 
 def figures_of(output):
@@ -297,20 +326,22 @@ def processes_of(group):
     return out
 
 
-def dump_stacks(group, file):
-    """Where a part that is out of time waits: kernels on the device and stacks of the host."""
+def dump_stacks(group, file, seconds=STACKS_SECONDS):
+    """Where a part that is out of time waits: kernels on the device and stacks of the host. Debuggers of all processes together get @p seconds."""
+    end = time.monotonic() + seconds
     debugger = shutil.which("cuda-gdb") or shutil.which("gdb")
     with file.open("w") as out:
         for process in processes_of(group):
             name = pathlib.Path(f"/proc/{process}/comm").read_text().strip() if pathlib.Path(f"/proc/{process}").exists() else "?"
             out.write(f"== {process} {name}\n")
             out.flush()
-            if debugger and (name.startswith("test.") or name.startswith("bench.") or name.startswith("tessera")):
+            left = end - time.monotonic()
+            if debugger and left > 0 and (name.startswith("test.") or name.startswith("bench.") or name.startswith("tessera")):
                 words = [debugger, "--batch", "-p", str(process)]
                 if debugger.endswith("cuda-gdb"):
                     words += ["-ex", "info cuda kernels"]
                 try:
-                    subprocess.run(words + ["-ex", "thread apply all backtrace"], stdout=out, stderr=out, timeout=25, check=False)
+                    subprocess.run(words + ["-ex", "thread apply all backtrace"], stdout=out, stderr=out, timeout=left, check=False)
                 except subprocess.TimeoutExpired:
                     out.write("the debugger is out of time\n")
                 continue
@@ -358,19 +389,29 @@ class Runner:
         log = self.a.report / f"{part.name}.log"
         limit = min(part.limit, self.left() - 5)
         with log.open("w") as out:
-            child = subprocess.Popen(part.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True)
-            self.group = child.pid
-            try:
-                code = child.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                code = 124
-                dump_stacks(child.pid, self.a.report / f"{part.name}.stacks.log")
-                end_group(child.pid)
-                child.wait()
-            self.group = None
+            code = self.call(part, out, environment, limit)
         state = {0: "held", NO_GPU: "skipped", 124: "out of time"}.get(code, f"failed ({code})")
         self.report.record(part, state, time.monotonic() - self.began, log.read_text(errors="replace"))
         return state in ("held", "skipped")
+
+
+    def call(self, part, out, environment, limit):
+        """The exit code of a part's command; 124 after @p limit seconds."""
+        try:
+            child = subprocess.Popen(part.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True)
+        except OSError as error:  # a program that was not built
+            out.write(f"{error}\n")
+            return NOT_THERE
+        self.group = child.pid
+        try:
+            return child.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            dump_stacks(child.pid, self.a.report / f"{part.name}.stacks.log")
+            end_group(child.pid)
+            child.wait()
+            return 124
+        finally:
+            self.group = None
 
 
 def end_group(group):
@@ -387,8 +428,8 @@ def end_group(group):
 
 def visible_gpu():
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], capture_output=True, text=True, check=False)
-    except OSError:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else ""
 
@@ -405,6 +446,7 @@ def main():
     p = Options(description=__doc__)
     p.add_argument("--build", type=pathlib.Path, required=True)
     p.add_argument("--report", type=pathlib.Path, required=True)
+    p.add_argument("--copy", type=pathlib.Path, help="report.json, report.txt and logs.tar.gz are kept there too")
     p.add_argument("--configure_command", default="")
     p.add_argument("--build_command", default="")
     p.add_argument("--mpiexec", default="mpirun")
@@ -417,7 +459,10 @@ def main():
     p.add_argument("--dry-run", dest="dry_run", action="store_true")
     a = p.parse_args()
     a.build, a.report = a.build.resolve(), a.report.resolve()
-    a.report.mkdir(parents=True, exist_ok=True)
+    a.copy = a.copy and a.copy.resolve()
+    for directory in (a.report, a.copy):
+        if directory:
+            directory.mkdir(parents=True, exist_ok=True)
     parts = Parts(a).list
     names = [part.name for part in parts]
     only = [name for name in a.only.split(",") if name]
@@ -446,7 +491,9 @@ def main():
             for folder in a.build.glob(old + "*"):
                 shutil.rmtree(folder)
     runner = Runner(a, report)
-    for part in parts[names.index(a.first) if a.first else 0:]:
+    parts = parts[names.index(a.first) if a.first else 0:]
+    parts.sort(key=lambda part: part.name in report.failed_before and part.name not in ("configure", "build", "start"))
+    for part in parts:
         if only and part.name not in only:
             continue
         if report.results.get(part.name, {}).get("state") in ("held", "skipped"):

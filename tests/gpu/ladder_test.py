@@ -10,8 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import unittest
+import unittest.mock
+
+import ladder
 
 LADDER = pathlib.Path(__file__).with_name("ladder.py")
 WORK = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -21,6 +25,13 @@ case "$(basename "$0") $*" in *"$FAILS"*) echo 'it does not work'; exit 3 ;; esa
 case "$(basename "$0") $*" in *"$HANGS"*) sleep 60 ;; esac
 case "$(basename "$0")" in bench.gpu) echo '{"bench": "train", "value": 1}' ;; esac
 """
+
+
+def name_of(process):
+    try:
+        return pathlib.Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 class Ladder(unittest.TestCase):
@@ -69,7 +80,7 @@ class Ladder(unittest.TestCase):
         self.environment["FAILS"] = "nothing of this name"
         (WORK / "calls").unlink()
         self.assertEqual(self.run_ladder("--only", "start,memory,flat,rows", "--resume"), 0)
-        self.assertEqual([call.split()[0] for call in self.calls()], ["test.gpu.flat", "test.gpu.rows"])
+        self.assertEqual([call.split()[0] for call in self.calls()], ["test.gpu.rows", "test.gpu.flat"], "what failed comes after what has not run yet")
         self.assertEqual(set(self.states.values()), {"held"})
         self.assertTrue(self.report["held"])
 
@@ -77,6 +88,50 @@ class Ladder(unittest.TestCase):
         self.environment["FAILS"] = "tessera-train"
         self.assertEqual(self.run_ladder(), 1)
         self.assertEqual(self.states, {"start": "failed (3)"})
+
+    def test_what_does_not_compile_leaves_out_its_own_parts(self):
+        (WORK / "build/tests/bin/test.gpu.memory").unlink()
+        commands = ("--configure_command", "true", "--build_command", "echo 'memory.cpp:3: error: no such name'; seq 99; exit 2")
+        self.assertEqual(self.run_ladder("--only", "configure,build,start,memory,flat", *commands), 1)
+        self.assertEqual(self.states, {"configure": "held", "build": "failed (2)", "start": "held", "memory": "failed (127)", "flat": "held"})
+        for text in ("memory.cpp:3: error: no such name", "No such file or directory"):
+            self.assertIn(text, self.output)
+
+    def test_three_files_are_elsewhere_after_every_part(self):
+        self.environment["HANGS"] = "test.gpu.flat"
+        (WORK / "report").mkdir()
+        (WORK / "report/long.log").write_bytes(b"a" * (5 << 20) + b"the end")
+        child = self.start("--only", "start,memory,flat", "--copy", WORK / "copy")
+        while not (WORK / "calls").exists() or len(self.calls()) < 3:
+            time.sleep(0.05)
+        child.kill()  # as a machine does whose time is over
+        child.wait(timeout=20)
+        child.stdout.close()
+        self.assertEqual(sorted(file.name for file in (WORK / "copy").iterdir()), ["logs.tar.gz", "report.json", "report.txt"])
+        report = json.loads((WORK / "copy/report.json").read_text())
+        self.assertEqual([entry["part"] for entry in report["parts"]], ["start", "memory"])
+        with tarfile.open(WORK / "copy/logs.tar.gz") as tar:
+            self.assertIn("memory.log", tar.getnames())
+            long = tar.extractfile("long.log").read()
+        self.assertTrue(len(long) < (3 << 20) and long.endswith(b"the end") and b"bytes left out" in long)
+
+    def test_debuggers_together_have_one_limit(self):
+        debugger = WORK / "path/cuda-gdb"
+        debugger.write_text("#!/bin/sh\nexec sleep 60\n")
+        debugger.chmod(0o755)
+        program = WORK / "test.waits"
+        program.write_text("#!/bin/sh\nsleep 60\n")
+        program.chmod(0o755)
+        child = subprocess.Popen(["sh", "-c", f"{program} & {program} & wait"], start_new_session=True)
+        try:
+            while sum(name_of(process) == "test.waits" for process in ladder.processes_of(child.pid)) < 2:
+                time.sleep(0.05)
+            with unittest.mock.patch.dict(os.environ, PATH=self.environment["PATH"]):
+                ladder.dump_stacks(child.pid, WORK / "stacks.log", seconds=0.5)
+        finally:
+            ladder.end_group(child.pid)
+            child.wait()
+        self.assertEqual((WORK / "stacks.log").read_text().count("the debugger is out of time"), 1)
 
     def test_a_part_out_of_time_leaves_where_it_waits(self):
         self.environment["HANGS"] = "test.gpu.memory"

@@ -4,6 +4,7 @@
 #   tests/gpu/run.sh [--packages DIR] [--build-dir DIR] [--report DIR] [LADDER OPTIONS]
 #     --packages DIR   what tests/gpu/collect_packages.sh has collected: what this machine lacks and cannot fetch
 #     --build-dir DIR  (default: build/gpu)      --report DIR  report.json, report.txt and logs go there (default: build/gpu-report)
+#     --copy DIR       report.json, report.txt and logs.tar.gz, three files, are there too after every part
 #   and those of tests/gpu/ladder.py, which runs the parts:
 #     --budget S       ends within this time, leaving parts out (default: 540)      --quick   without benchmarks and compute-sanitizer
 #     --only A,B       only these parts      --from A  this part and those after it      --list   the parts
@@ -14,16 +15,17 @@ set -uo pipefail
 called_in=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 70
 packages='' build=build/gpu report=build/gpu-report dry=0 ladder=()
-usage() { sed -n '2,12s/^# \{0,1\}//p' tests/gpu/run.sh; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' tests/gpu/run.sh; }
 refuse() { echo "tests/gpu/run.sh: $1; --help shows the options" >&2; exit 64; }
 place() { case $1 in /*) echo "$1" ;; *) echo "$called_in/$1" ;; esac; }
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --packages | --build-dir | --report | --budget | --only | --from) [[ -n ${2-} ]] || refuse "$1 has no value" ;;&
+    --packages | --build-dir | --report | --copy | --budget | --only | --from) [[ -n ${2-} ]] || refuse "$1 has no value" ;;&
     -h | --help) usage; exit 0 ;;
     --packages) packages=$(cd "$(place "$2")" 2>/dev/null && pwd) || { echo "tests/gpu/run.sh: --packages $2 is no directory" >&2; exit 66; }; shift ;;
     --build-dir) build=$(place "$2"); shift ;;
     --report) report=$(place "$2"); shift ;;
+    --copy) ladder+=("$1" "$(place "$2")"); shift ;;
     --budget | --only | --from) ladder+=("$1" "$2"); shift ;;
     --dry-run) dry=1; ladder+=("$1") ;;
     --quick | --resume | --list) ladder+=("$1") ;;
@@ -98,9 +100,10 @@ fi
 if p=$(of_python cublasLt.h cu13 cublas); then
   export CPATH=${CPATH:+$CPATH:}$p/include LD_LIBRARY_PATH=$p/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
-command -v ninja >/dev/null && configure+=(-G Ninja)
+keep_going=-k
+command -v ninja >/dev/null && configure+=(-G Ninja) keep_going=-k0
 
 # shellcheck disable=SC2086  # several targets
 exec python3 tests/gpu/ladder.py --build "$build" --report "$report" --mpiexec "${root:+$root/usr/bin/}mpirun" \
   --configure_command "$(printf '%q ' cmake -S . -B "$build" "${configure[@]}")" \
-  --build_command "$(printf '%q ' cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target ${TARGETS:-gpu_suite})" "${ladder[@]}"
+  --build_command "$(printf '%q ' cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target ${TARGETS:-gpu_suite} -- $keep_going)" "${ladder[@]}"

@@ -543,6 +543,19 @@ TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   EXPECT_EQ(why(Dtype::bf16, 64, 0, aligned).empty(), !detail::cudnn_description().empty());
 }
 
+TEST(CudnnAttention, WritesGradientsOnlyWhereTheyAreAligned) {
+  alignas(16) static std::byte memory[64];
+  HeadsView const aligned{memory, 192, 64};
+  EXPECT_EQ(detail::why_not_cudnn(AttentionGradients{aligned, aligned, aligned}), "");
+  for (HeadsView const& wrong :
+       {HeadsView{memory + 2, 192, 64}, HeadsView{memory, 190, 64}, HeadsView{memory, 192, 60}})
+    for (auto const& gradients :
+         {AttentionGradients{wrong, aligned, aligned}, AttentionGradients{aligned, wrong, aligned},
+          AttentionGradients{aligned, aligned, wrong}})
+      EXPECT_NE(detail::why_not_cudnn(gradients).find("gradients that are not aligned to 16 bytes"),
+                std::string::npos);
+}
+
 TEST(AttentionShape, IsChecked) {
   auto const queue = memory::make_inline_queue("compute");
   Problem heads(Dtype::fp32, {1, 4, 3, 2, 8, 1.0f});

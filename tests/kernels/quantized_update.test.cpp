@@ -1,12 +1,18 @@
 /// Maps and codes against bitsandbytes and exhaustive search. The updates: tests/optim.
 #include "tessera/kernels/quantized_update.hpp"
 
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
 
+#include "detail/quantization_table.hpp"
+#include "fake_device.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/kernels/adamw.hpp"
 #include "tessera/kernels/lion.hpp"
+#include "tessera/memory/planning.hpp"
+#include "tessera/memory/stream_queue.hpp"
 #include "update_case.hpp"
 
 namespace tessera::kernels::test {
@@ -120,6 +126,35 @@ TEST(QuantizedUpdate, OfManySegmentsIsThatOfEach) {
   EXPECT_NE(together[5].absmax[1][1], 0.0f);
   EXPECT_EQ(static_cast<float>(bfloat16(together[5].weights[700])),
             static_cast<float>(std::bit_cast<bfloat16>(together[5].rounded[700])));
+}
+
+/// Before its first call on a device a process may have planned passes, and the first stream with
+/// an update may be behind in its work.
+TEST(QuantizedUpdate, AnyStreamReadsCompleteTables) {
+  auto& device = tessera::test::FakeDevice::of_process();
+  GradientControl const control{0.5, 0};
+  Operands x(3000);
+  Operands expected = x, first = x;
+  adamw_8bit(*memory::make_inline_queue("compute"), step_of(control), {expected.segment()});
+  {
+    memory::BufferPlanning const planning;
+    memory::PlanningQueue planned(memory::MemorySpace::device);
+    Operands untouched = x;
+    adamw_8bit(planned, step_of(control), {untouched.segment()});
+    EXPECT_EQ(untouched, x);
+  }
+  std::promise<void> gate;
+  auto const behind = memory::make_stream_queue("behind"),
+             other = memory::make_stream_queue("other");
+  behind->submit([opened = gate.get_future().share()] { opened.wait(); });
+  adamw_8bit(*behind, step_of(control), {first.segment()});
+  adamw_8bit(*other, step_of(control), {x.segment()});
+  other->record().wait("update", std::chrono::seconds(30));
+  EXPECT_EQ(x, expected);
+  EXPECT_TRUE(device.on_device(detail::table_for(*other, DynamicMap::signed_values)));
+  gate.set_value();
+  behind->record().wait("update", std::chrono::seconds(30));
+  EXPECT_EQ(first, expected);
 }
 
 TEST(QuantizedUpdate, ASkippedStepChangesNothing) {

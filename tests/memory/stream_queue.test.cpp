@@ -68,6 +68,20 @@ TEST(StreamQueue, AnErrorOfHostWorkDropsLaterHostWorkAndReachesEveryLaterEvent) 
   EXPECT_FALSE(ran);
 }
 
+/// cudaLaunchHostFunc: no call of the device in the function, which the end of a buffer makes.
+TEST(StreamQueue, WhatATaskHoldsEndsOutsideOfTheStream) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  std::atomic<bool> ran{false};
+  stream->submit([&ran, held = std::make_shared<Buffer>("held", Purpose::data, 512,
+                                                        MemorySpace::device)] { ran = true; });
+  auto const done = stream->record();
+  done.wait("test", soon);
+  EXPECT_TRUE(ran);
+  stream->record();
+  EXPECT_EQ(device.held, 0u);
+}
+
 TEST(StreamQueue, EventsAreReused) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream");
@@ -129,6 +143,23 @@ TEST(StreamGraphs, MayAllocateAndFreeMemory) {
   EXPECT_EQ(device.held, 0u);
 }
 
+/// A captured stream takes no event, and what was captured has not begun.
+TEST(StreamGraphs, ArePendingWorkWhileTheyAreCaptured) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
+  Buffer const buffer("some", Purpose::data, 512, MemorySpace::device);
+  stream->run_as_graph("part", [] {});
+  EXPECT_TRUE(wait_for_streams(30s));
+  int const events = device.events_made;
+  stream->run_as_graph("part", [&] {
+    zero(*stream, buffer.data(), 512);
+    EXPECT_FALSE(wait_for_streams(30s));
+  });
+  EXPECT_EQ(device.events_made, events);
+  EXPECT_EQ(device.graphs_broken, 0);
+  EXPECT_TRUE(wait_for_streams(30s));
+}
+
 TEST(StreamGraphs, RefuseEventsAndDiscardWorkThatFailed) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
@@ -145,7 +176,8 @@ TEST(StreamGraphs, RefuseEventsAndDiscardWorkThatFailed) {
   EXPECT_EQ(ran, 10);
 }
 
-/// What host functions hold is released once: after they have run, or with the capture that failed.
+/// What host functions hold is released once: after they have run, or with the capture or the
+/// launch that failed.
 TEST(StreamGraphs, ReleaseTheHostFunctionsOfAFailedCapture) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
@@ -159,8 +191,12 @@ TEST(StreamGraphs, ReleaseTheHostFunctionsOfAFailedCapture) {
                                       throw InternalError("the kernel was refused");
                                     }),
                InternalError);
+  device.refuses_graphs = true;
+  EXPECT_THROW(stream->run_as_graph("part", give), OutOfMemoryError);
+  device.refuses_graphs = false;
   stream->run_as_graph("part", give);
   stream->record().wait("test", soon);
+  stream->record();
   EXPECT_EQ(*held, 2);
   EXPECT_EQ(held.use_count(), 1);
 }

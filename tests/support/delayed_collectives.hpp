@@ -4,12 +4,13 @@
 /// one device, or on none.
 ///
 /// The data of the other ranks does not exist: sums are this rank's own values, gathered shards are
-/// copies of its own shard. Copies inside the device are made; the network is a host task of the
-/// queue that sleeps for
+/// copies of its own shard. Copies inside the device are made, which is how the data arrives; then
+/// a host task of the queue sleeps until the operation has taken
 ///   latency + bytes (N - 1) / N / bandwidth                      twice that for all_reduce,
-/// with the bytes of the full buffer. A sleeping host task instead of a spinning kernel needs no
-/// device code, runs on a stream as on a host queue, and leaves the device to the compute queue.
-/// Real collectives also take some multiprocessors and memory bandwidth.
+/// with the bytes of the full buffer, or longer where the copies do. A sleeping host task instead
+/// of a spinning kernel needs no device code, runs on a stream as on a host queue, and leaves the
+/// device to the compute queue. Real collectives also take some multiprocessors and memory
+/// bandwidth.
 
 #include <algorithm>
 #include <atomic>
@@ -50,13 +51,13 @@ class DelayedCollectives final : public comm::Collectives {
   ~DelayedCollectives() override { (void)queue_->record().wait_for(std::chrono::minutes(1)); }
 
   void set(Network network) { network_ = network; }
-  /// What the formula says of all operations so far, and what the queue has slept.
+  /// What the formula says of all operations so far, and the time that they took in the queue.
   double planned_seconds() const { return planned_; }
   double planned_seconds(std::string_view operation) const {
     auto const found = planned_of_.find(operation);
     return found == planned_of_.end() ? 0.0 : found->second;
   }
-  double slept_seconds() const { return slept_; }
+  double taken_seconds() const { return taken_; }
   int operations() const { return operations_; }
   void finish() { queue_->record().wait("delayed operations", std::chrono::minutes(5)); }
 
@@ -142,6 +143,8 @@ class DelayedCollectives final : public comm::Collectives {
   void barrier() override {}
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   template <class View>
   static typename View::Byte* at(View const& view, std::int64_t element) {
     return static_cast<typename View::Byte*>(view.data()) +
@@ -167,22 +170,23 @@ class DelayedCollectives final : public comm::Collectives {
     if (space_ == memory::MemorySpace::device && !memory::on_device(place.data()))
       return {after, what};
     queue_->wait(after);
-    work();
-    delay(what, static_cast<double>(bytes) * (ranks_ - 1) / ranks_);
-    return {queue_->record(), what};
-  }
-  void delay(char const* what, double bytes) {
     ++operations_;
-    if (network_.bytes_per_second <= 0.0) return;
-    double const seconds = network_.latency_seconds + bytes / network_.bytes_per_second;
+    if (network_.bytes_per_second <= 0.0) {
+      work();
+      return {queue_->record(), what};
+    }
+    double const seconds = network_.latency_seconds + static_cast<double>(bytes) * (ranks_ - 1) /
+                                                          ranks_ / network_.bytes_per_second;
     planned_ += seconds;
     planned_of_[what] += seconds;
-    queue_->submit([this, seconds] {
-      auto const start = std::chrono::steady_clock::now();
-      std::this_thread::sleep_until(start + std::chrono::duration<double>(seconds));
-      slept_ =
-          slept_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    });
+    queue_->submit([this] { begun_ = Clock::now(); });
+    work();
+    queue_->submit([this, seconds] { sleep_until_end(seconds); });
+    return {queue_->record(), what};
+  }
+  void sleep_until_end(double seconds) {
+    std::this_thread::sleep_until(begun_ + std::chrono::duration<double>(seconds));
+    taken_ = taken_ + std::chrono::duration<double>(Clock::now() - begun_).count();
   }
 
   int ranks_;
@@ -191,7 +195,8 @@ class DelayedCollectives final : public comm::Collectives {
   double planned_ = 0.0;
   std::map<std::string, double, std::less<>> planned_of_;
   int operations_ = 0;
-  std::atomic<double> slept_{0.0};  ///< written by the queue only
+  Clock::time_point begun_{};       ///< the operation at hand, of the queue only
+  std::atomic<double> taken_{0.0};  ///< written by the queue only
   std::unique_ptr<memory::Queue> queue_;
 };
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "detail/device_api.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::test {
 
@@ -68,6 +69,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   /// As CUDA's pools do: returns freed memory of the same size immediately, even if other streams
   /// still use it.
   void* allocate(std::size_t bytes, Stream stream) override {
+    expect_no_host_call();
     ++allocations;
     std::lock_guard const lock(mutex_);
     pool_stream_ = stream;
@@ -87,6 +89,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
   /// What is used after it was given back shall be seen, in the order of the pool's stream.
   void free(void* data, Stream stream) noexcept override {
+    expect_no_host_call();
     ++frees;
     std::lock_guard const lock(mutex_);
     auto const found = device_.find(data);
@@ -114,6 +117,7 @@ class FakeDevice : public memory::detail::DeviceApi {
     return data;
   }
   void free_pinned(void* data) noexcept override {
+    expect_no_host_call();
     ++frees;
     std::lock_guard const lock(mutex_);
     pinned -= pinned_.at(data);
@@ -165,15 +169,21 @@ class FakeDevice : public memory::detail::DeviceApi {
     dropped_.push_back(stream);
   }
   Event make_event() override {
+    expect_no_host_call();
     ++events_made;
     return new memory::Event;
   }
-  void destroy_event(Event event) noexcept override { delete point(event); }
+  void destroy_event(Event event) noexcept override {
+    expect_no_host_call();
+    delete point(event);
+  }
   void record(Event event, Stream stream) override {
+    expect_no_host_call();
     graphs_broken += collected_.contains(stream);
     *point(event) = lane(stream)->record();
   }
   void wait(Stream stream, Event event) override {
+    expect_no_host_call();
     graphs_broken += collected_.contains(stream);
     lane(stream)->wait(*point(event));
   }
@@ -203,15 +213,21 @@ class FakeDevice : public memory::detail::DeviceApi {
       add(stream, [=] { std::memset(data, 0, bytes); });
   }
   void call_host(Stream stream, void (*function)(void*), void* argument) override {
-    add(stream, [=] { function(argument); });
+    add(stream, [=] {
+      in_host_call_ = true;
+      function(argument);
+      in_host_call_ = false;
+    });
   }
 
   /// A graph's form is the number of its pieces of work.
   std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0},
-      graphs_broken{0};  // broken: events on a stream under capture
+      graphs_broken{0};                     // broken: events on a stream under capture
+  std::atomic<bool> refuses_graphs{false};  ///< as when there is no memory for them
   void begin_capture(Stream stream) override { collected_[stream]; }
   void launch_captured(Stream stream, Graph& graph) override {
     auto const work = collected_.extract(stream).mapped();
+    if (refuses_graphs) throw OutOfMemoryError("no memory for a graph");
     if (graph && *form(graph) == work.size()) {
       ++graphs_updated;
     } else {
@@ -232,6 +248,12 @@ class FakeDevice : public memory::detail::DeviceApi {
   using Blocks = std::map<void*, std::size_t>;
   static memory::Queue* lane(Stream stream) { return static_cast<memory::Queue*>(stream); }
   static memory::Event* point(Event event) { return static_cast<memory::Event*>(event); }
+
+  /// cudaLaunchHostFunc: the function must not make calls of the device.
+  static void expect_no_host_call() {
+    EXPECT_FALSE(in_host_call_) << "a host function of a stream calls the device";
+  }
+  static inline thread_local bool in_host_call_ = false;
 
   static std::size_t* form(Graph graph) { return static_cast<std::size_t*>(graph); }
 

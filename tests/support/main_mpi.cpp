@@ -34,7 +34,8 @@ int main(int argc, char** argv) {
   the_session = &session;
   int failed = 0;
   {
-    tessera::memory::Runtime const runtime{{}};
+    // as a run: ranks that share cores would wait for each other's threads, which spin
+    tessera::memory::Runtime const runtime({tessera::topology::cores_of_rank(session), -1});
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     if (session.info().rank != 0) {
       delete listeners.Release(listeners.default_result_printer());

@@ -154,10 +154,10 @@ class OverlapTraining {
     OverlapTimes best{1e30, 1e30, 0.0};
     for (int turn = 0; turn < turns; ++turn) {
       best.undelayed = std::min(best.undelayed, seconds_of_steps({}));
-      double const before = comm_.slept_seconds();
+      double const before = comm_.taken_seconds();
       best.delayed =
           std::min(best.delayed, seconds_of_steps({case_.latency_seconds, 1e9 * case_.gb_per_s}));
-      best.delay += (comm_.slept_seconds() - before) / turns / (case_.steps + 1);
+      best.delay += (comm_.taken_seconds() - before) / turns / (case_.steps + 1);
     }
     if (case_.needs_norm && memory::memory_space_of(compute_) == memory::MemorySpace::host)
       best.bound = hidden_bound(step_cost(best.undelayed));

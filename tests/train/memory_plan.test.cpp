@@ -25,6 +25,17 @@ ConfigTree medium_gpt2() {
   return config;
 }
 
+/// As the trainer's step does: the last micro-step announces what the next step looks up.
+void train_micro_steps(int micro_steps, model::CausalLm& model, model::Batch const& batch,
+                       zero::Engine& engine, memory::Queue& compute) {
+  for (int micro = 0; micro < micro_steps; ++micro) {
+    if (micro + 1 == micro_steps && engine.announces_next_lookup())
+      model.announce_next(batch, engine);
+    engine.begin_micro_step(micro, micro_steps);
+    model.train(batch, {}, engine, compute).value();
+  }
+}
+
 /// An optimizer step; gradients of ones would do, for only the allocations count.
 zero::MemoryReport train_one_step(zero::EngineConfig const& config, model::CausalLm& model,
                                   comm::Collectives& comm, memory::Queue& compute) {
@@ -34,10 +45,8 @@ zero::MemoryReport train_one_step(zero::EngineConfig const& config, model::Causa
   });
   std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
   engine->begin_step();
-  for (int micro = 0; micro < config.accumulation_steps; ++micro) {
-    engine->begin_micro_step(micro, config.accumulation_steps);
-    model.train({tokens.data(), rows, length, 0}, {}, *engine, compute).value();
-  }
+  train_micro_steps(config.accumulation_steps, model, {tokens.data(), rows, length, 0}, *engine,
+                    compute);
   engine->finish_step(1e-3);
   return engine->memory();
 }
@@ -116,6 +125,30 @@ TEST(PlannedSteps, EndWithTheGatherOfTheWeights) {
                    queue_of(before) == "collectives");
 }
 
+/// The first units of the next pass are gathered while later ones are updated, in host memory and
+/// on a device.
+TEST(PlannedSteps, GatherTheNextStepsUnitsWhileLaterOnesAreUpdated) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  for (auto const space : {memory::MemorySpace::host, memory::MemorySpace::device})
+    for (bool const overlaps : {true, false}) {
+      PlannedRun run{.ranks = 4, .space = space, .rows = rows, .sequence = length};
+      run.engine.stage = 3;
+      run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+      run.engine.overlap_comm = overlaps;
+      auto const planned = plan_steps(*model, run, 1);
+      int updates = 0, ahead = 0;
+      for (std::size_t i = planned.work.size(); i-- > planned.first_of_second;) {
+        auto const& piece = planned.work[i];
+        updates += piece.kind == memory::PlannedWork::Kind::update;
+        bool const is_gather = piece.name == std::string_view("all_gather");
+        if (is_gather && updates > 0) ++ahead;
+        if (piece.name == std::string_view("all_reduce")) break;  // the norm's
+      }
+      EXPECT_GE(updates, 3);
+      EXPECT_EQ(ahead > 1, overlaps) << "space " << static_cast<int>(space);
+    }
+}
+
 /// No two of all ranks are the same, as a plan expects.
 std::vector<std::int32_t> different_tokens(int rank) {
   std::vector<std::int32_t> out(static_cast<std::size_t>(rows * length));
@@ -144,10 +177,7 @@ TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   for (int step = 0; step < 2; ++step) {
     comm->clear();
     engine->begin_step();
-    for (int micro = 0; micro < accumulation; ++micro) {
-      engine->begin_micro_step(micro, accumulation);
-      model->train({tokens.data(), rows, length, 0}, {}, *engine, *compute);
-    }
+    train_micro_steps(accumulation, *model, {tokens.data(), rows, length, 0}, *engine, *compute);
     engine->finish_step(1e-3);
   }
   std::vector<std::pair<std::string, std::size_t>> sent, expected;

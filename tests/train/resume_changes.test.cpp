@@ -162,6 +162,7 @@ TEST(ResumeChanges, EveryOptionIsKnown) {
                                                                 "device_gelu",
                                                                 "cuda_graphs",
                                                                 "communication_multiprocessors",
+                                                                "nccl_cta_policy",
                                                                 "threads",
                                                                 "collectives",
                                                                 "auto_tune",

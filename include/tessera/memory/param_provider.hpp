@@ -121,8 +121,10 @@ class ParamProvider {
   }
   /// Whether announce_next_lookup() has an effect.
   virtual bool announces_next_lookup() const { return false; }
-  /// Before the end of a step, what announce_lookup() will say of the next step's first pass. On
-  /// all ranks or on none. A pass that comes instead of it is as correct, and slower.
+  /// Before the last pass of a step begins: another training pass in its order will follow the
+  /// update, with this announce_lookup(). On all ranks or on none. A pass of another kind or order,
+  /// or after load_state(), is as correct, and slower. One that looks up other rows is so too where
+  /// all weights are resident; at stage 3 it is an InternalError of the rank that misses some.
   virtual void announce_next_lookup(UnitIndex unit, std::size_t parameter, RowList rows) {
     (void)unit, (void)parameter, (void)rows;
   }

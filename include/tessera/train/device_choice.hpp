@@ -22,6 +22,8 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
 void require_copy_engines(memory::DeviceInfo const& device, std::string const& where);
 /// @throws ConfigError for a device without fp8 products, of @p where: "rank 0 on node1"
 void require_fp8(memory::DeviceInfo const& device, std::string const& where);
+/// Logs that the host emulates fp8 products. For a run whose configuration was accepted.
+void warn_of_emulated_fp8();
 
 /// Multiprocessors that matrix products are planned for, where NCCL may take @p communication of
 /// a device's @p all; 0: all, with one rank, which communicates with nobody, or without such a

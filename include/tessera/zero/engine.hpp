@@ -192,8 +192,9 @@ class Engine : public memory::ParamProvider {
   /// those of another one, and its gradients do not count.
   virtual void begin_empty_micro_step(int index, int count) = 0;
   /// Reduces the gradients, computes norm and overflow, clips, updates, and all-gathers the updated
-  /// weights. On a device the host waits once, for the overflow flag, after it has enqueued the
-  /// update; on overflow that update changes nothing.
+  /// weights; at stage 3 those that an announced pass reads first. On a device the host waits once,
+  /// for the overflow flag, after it has enqueued the update; on overflow that update changes
+  /// nothing.
   /// @param values of this rank, see StepResult::sums
   virtual StepResult finish_step(double learning_rate, StepValues const& values) = 0;
   StepResult finish_step(double learning_rate) { return finish_step(learning_rate, {}); }

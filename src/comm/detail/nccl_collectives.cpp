@@ -63,7 +63,7 @@ class NcclCollectives final : public Collectives {
         deadline_(deadline),
         operations_(Group{host_->rank(), host_->size(), group}),
         streams_(std::move(streams)),
-        memory_(*host_, comms_of(streams_), windows),
+        memory_(*host_, comms_of(streams_), windows, deadline),
         hang_watch_(deadline + patience, end_after_hang),
         watchdog_(std::make_unique<NcclWatchdog>(comms_of(streams_), host_->rank(), deadline,
                                                  hang_watch_)) {}

@@ -165,6 +165,11 @@ void NcclComm::abort_all(std::vector<NcclComm*> const& comms) noexcept {
   ncclGroupEnd();
 }
 
+bool NcclComm::is_open() noexcept {
+  std::lock_guard const lock(mutex_);
+  return comm_ != nullptr;
+}
+
 void NcclComm::if_open(std::function<void(ncclComm_t)> const& body) {
   std::lock_guard const lock(mutex_);
   if (comm_) body(comm_);

@@ -57,6 +57,8 @@ class NcclComm {
   /// abort() of communicators whose operations may wait for each other: all are told to end before
   /// any is waited for.
   static void abort_all(std::vector<NcclComm*> const& comms) noexcept;
+  /// Whether it was neither destroyed nor aborted.
+  bool is_open() noexcept;
   /// Calls @p body unless the communicator was destroyed or aborted.
   void if_open(std::function<void(ncclComm_t)> const& body);
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "detail/device_operands.hpp"
@@ -20,8 +21,26 @@
 namespace tessera::comm::detail {
 
 namespace {
-constexpr std::chrono::seconds stream_timeout{30};
+
+/// How long streams may take to complete their work: at most, and when only an abort may end it.
+constexpr std::chrono::milliseconds stream_timeout{30'000}, unwinding_timeout{500};
+/// Time for streams to leave the kernels of aborted communicators.
+constexpr std::chrono::seconds grace{5};
+
+/// Memory of ncclMemAlloc.
+struct Block {
+  void* data = nullptr;
+  std::string name;
+  memory::Purpose purpose;
+  std::size_t bytes;
+};
+
+void free_block(Block const& block) noexcept {
+  ncclMemFree(block.data);
+  memory::MemoryTracker::of_device().remove(block.purpose, block.name, block.bytes);
 }
+
+}  // namespace
 
 /// The registrations of all allocations. Shared by the allocator and the allocations, which are
 /// destroyed in any order.
@@ -32,7 +51,9 @@ struct NcclMemory::Registrations {
   };
   std::vector<NcclComm*> comms;      ///< empty after close()
   std::map<void*, Handles> handles;  ///< by address
-  bool stuck = false;  ///< a stream has not completed within the timeout: do not wait again
+  std::vector<Block> ownerless;      ///< that a stream may still use
+  std::chrono::milliseconds timeout = stream_timeout;
+  bool busy = false;  ///< the last wait for the streams was in vain
 
   bool add(void* data, std::size_t bytes) {
     auto& mine = handles[data];
@@ -72,56 +93,73 @@ struct NcclMemory::Registrations {
     handles.erase(found);
   }
   void abort() noexcept { NcclComm::abort_all(comms); }
+  bool aborted() const noexcept {
+    return std::any_of(comms.begin(), comms.end(), [](auto* comm) { return !comm->is_open(); });
+  }
+  /// Whether the streams complete all their work within a time that does not hold up the end of a
+  /// run after an error.
+  bool streams_complete() noexcept {
+    bool const after_error = aborted() || std::uncaught_exceptions() > 0;
+    busy = !memory::wait_for_streams(busy          ? std::chrono::milliseconds(0)
+                                     : after_error ? std::min(timeout, unwinding_timeout)
+                                                   : timeout);
+    return !busy;
+  }
+  /// ncclMemFree is not stream ordered. Memory that a stream may use stays until close(), and is
+  /// leaked after it.
+  void release(Block const& block) noexcept {
+    if (streams_complete()) {
+      remove(block.data);
+      free_block(block);
+    } else if (!comms.empty()) {
+      ownerless.push_back(block);
+    } else {
+      memory::MemoryTracker::of_device().remove(block.purpose, block.name, block.bytes);
+    }
+  }
   void close() noexcept {
-    if (!handles.empty()) stuck = stuck || !memory::wait_for_streams(stream_timeout);
-    if (stuck) abort();
+    bool const in_use = !handles.empty() || !ownerless.empty();
+    busy = in_use && !memory::wait_for_streams(aborted() ? grace : timeout);
+    if (busy) {
+      abort();
+      busy = !memory::wait_for_streams(grace);
+    }
     while (!handles.empty()) remove(handles.begin()->first);
     comms.clear();
+    for (auto const& block : std::exchange(ownerless, {})) release(block);
   }
 };
 
-/// Memory of ncclMemAlloc.
 class NcclMemory::Allocation {
  public:
   Allocation(std::shared_ptr<Registrations> registrations, std::string name,
              memory::Purpose purpose, std::size_t bytes)
-      : registrations_(std::move(registrations)),
-        name_(std::move(name)),
-        purpose_(purpose),
-        bytes_(bytes) {
-    if (ncclMemAlloc(&data_, bytes) != ncclSuccess) {
+      : registrations_(std::move(registrations)), block_{nullptr, std::move(name), purpose, bytes} {
+    if (ncclMemAlloc(&block_.data, bytes) != ncclSuccess) {
       cudaGetLastError();  // clears the error, so that no later call reports it
-      data_ = nullptr;
+      block_.data = nullptr;
       return;
     }
-    memory::MemoryTracker::of_device().add(purpose_, name_, bytes_);
+    memory::MemoryTracker::of_device().add(purpose, block_.name, bytes);
   }
-  /// ncclMemFree is not stream ordered, so the streams are waited for. If one does not complete,
-  /// the memory leaks.
   ~Allocation() {
-    if (!data_) return;
-    auto& stuck = registrations_->stuck;
-    stuck = stuck || !memory::wait_for_streams(stream_timeout);
-    registrations_->remove(data_);
-    if (!stuck) ncclMemFree(data_);
-    memory::MemoryTracker::of_device().remove(purpose_, name_, bytes_);
+    if (block_.data) registrations_->release(block_);
   }
   Allocation(Allocation const&) = delete;
   Allocation& operator=(Allocation const&) = delete;
 
-  void* data() const { return data_; }
+  void* data() const { return block_.data; }
 
  private:
   std::shared_ptr<Registrations> registrations_;
-  std::string name_;
-  memory::Purpose purpose_;
-  std::size_t bytes_;
-  void* data_ = nullptr;
+  Block block_;
 };
 
-NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms, NcclWindows windows)
+NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms, NcclWindows windows,
+                       Deadline deadline)
     : host_(host), windows_(windows), registrations_(std::make_shared<Registrations>()) {
   registrations_->comms = std::move(comms);
+  registrations_->timeout = std::min(stream_timeout, deadline);
 }
 
 void NcclMemory::close() noexcept { registrations_->close(); }

@@ -20,11 +20,14 @@ struct NcclWindows {
 };
 
 /// An allocation lives as long as its owner, even after the communicators are destroyed. Its
-/// registrations end with the owner or with close(), whichever is first.
+/// registrations end with the owner or with close(), whichever is first. The owner's end waits
+/// until no stream uses the memory, but not for a peer that is lost: memory that is still in use is
+/// then freed by close().
 class NcclMemory {
  public:
   /// @p comms must live until close().
-  NcclMemory(Collectives& host, std::vector<NcclComm*> comms, NcclWindows windows);
+  NcclMemory(Collectives& host, std::vector<NcclComm*> comms, NcclWindows windows,
+             Deadline deadline);
   ~NcclMemory() { close(); }
 
   /// Zeroed, counted by the memory tracker of the device. Either all ranks get memory of

@@ -19,6 +19,8 @@ CommStream make_stream(std::string const& name, int rank, Deadline deadline, Ncc
           {}};
 }
 
+void abort(std::vector<CommStream> const& streams) { NcclComm::abort_all(comms_of(streams)); }
+
 /// Calls @p body, which makes @p streams. When it fails on a rank, every rank throws.
 template <class Body>
 void on_all_ranks(Collectives& host, std::vector<CommStream>& streams, std::string const& problem,
@@ -27,14 +29,13 @@ void on_all_ranks(Collectives& host, std::vector<CommStream>& streams, std::stri
   try {
     body();
   } catch (PeerLostError const&) {
-    for (auto& stream : streams) stream.comm->abort();
+    abort(streams);
     throw;
   } catch (Error const& error) {
     refused = error;
   }
   bool const all = agree(host, !refused);
-  if (!all)
-    for (auto& stream : streams) stream.comm->abort();
+  if (!all) abort(streams);
   if (refused) throw *refused;
   TESSERA_VALIDATE(all, ConfigError, problem, " on another rank; see the log of that rank");
 }

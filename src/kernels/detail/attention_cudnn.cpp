@@ -256,8 +256,7 @@ class CudnnAttention {
   void* workspace(void* stream, std::int64_t bytes) {
     auto& buffer = workspaces_[stream];
     if (static_cast<std::int64_t>(buffer.bytes()) < bytes) {
-      buffer =
-          memory::Buffer();  // freeing waits for the device, so nothing on the stream still uses it
+      buffer = memory::Buffer();  // later work may reuse it after what the stream has so far
       buffer = memory::Buffer("cuDNN attention", memory::Purpose::workspace,
                               static_cast<std::size_t>(bytes), memory::MemorySpace::device);
     }
@@ -338,6 +337,19 @@ std::string cudnn_description() { return ""; }
 #endif
 
 namespace tessera::kernels::detail {
+namespace {
+
+/// What has views at other places than multiples of 16 bytes; empty when none has.
+std::string misaligned(std::string const& operands,
+                       std::initializer_list<ConstHeadsView> const& views) {
+  for (auto const& x : views)
+    if (x.row_stride % 8 != 0 || x.head_stride % 8 != 0 ||
+        reinterpret_cast<std::uintptr_t>(x.base) % 16 != 0)
+      return operands + " that are not aligned to 16 bytes";
+  return "";
+}
+
+}  // namespace
 
 /// Conditions of the attention page: fp16 or bf16, heads of a multiple of 8 up to 128 elements in
 /// both directions on every architecture from Ampere on, operands at multiples of 16 bytes.
@@ -353,13 +365,16 @@ std::string why_not_cudnn(FlashCall const& call) {
     return concat("a sliding window of ", s.mask.window, " positions");
   if (!call.in.documents.empty()) return "documents in packed rows (reset_attention_mask)";
   if (s.mask.soft_cap > 0.0f) return concat("a soft cap of ", s.mask.soft_cap, " on scores");
-  for (auto const& x : {call.in.query, call.in.key, call.in.value})
-    if (x.row_stride % 8 != 0 || x.head_stride % 8 != 0 ||
-        reinterpret_cast<std::uintptr_t>(x.base) % 16 != 0)
-      return "operands that are not aligned to 16 bytes";
+  if (auto const problem = misaligned("operands", {call.in.query, call.in.key, call.in.value});
+      !problem.empty())
+    return problem;
   if (cudnn_description().empty())
     return "anything here: this build has no frontend of it (TESSERA_CUDNN_FRONTEND)";
   return "";
+}
+
+std::string why_not_cudnn(AttentionGradients const& gradients) {
+  return misaligned("gradients", {gradients.query, gradients.key, gradients.value});
 }
 
 }  // namespace tessera::kernels::detail

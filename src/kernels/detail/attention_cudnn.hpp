@@ -11,6 +11,8 @@ namespace tessera::kernels::detail {
 /// What cuDNN does not compute about this call, as the object of "does not compute"; empty when it
 /// computes it.
 std::string why_not_cudnn(FlashCall const& call);
+/// The same about where the backward pass writes.
+std::string why_not_cudnn(AttentionGradients const& gradients);
 
 /// Both add to the stream and return true, or return false when cuDNN has no plan for the shape
 /// after all (said once in the log). The first call of a shape builds its plan and, when that needs

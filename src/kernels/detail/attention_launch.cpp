@@ -138,7 +138,11 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
   AttentionShape const& shape = config.shape;
   Timed const timed(q, "tessera::kernels::attention_backward");
   if (uses_cudnn(q, call)) {
-    if (cudnn_backward(q, call, to, saved))
+    std::string const refusal = why_not_cudnn(to);
+    bool const fits =
+        choose_attention(device_settings().attention, refusal) == AttentionLibrary::cudnn;
+    if (!fits) say_once(config.dtype, refusal);
+    if (fits && cudnn_backward(q, call, to, saved))
       return note_route("attention backward", cudnn_route(config.drop));
     // the portable kernel would drop other weights than cuDNN's forward pass has
     TESSERA_VALIDATE(config.drop.p <= 0.0f, ConfigError,

@@ -39,7 +39,7 @@ struct QuantizationTable {
 };
 
 QuantizationTable const& host_table(DynamicMap map);
-/// In memory of the queue's space. The first call of a device enqueues its copy.
+/// In memory of the queue's space. The first call for a device waits until its copy is complete.
 QuantizationTable const* table_for(Queue& q, DynamicMap map);
 
 /// Zeros have no largest magnitude to divide by.

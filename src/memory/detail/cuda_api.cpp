@@ -10,8 +10,10 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,10 @@ void check(cudaError_t status, char const* call) {
                 cudaGetErrorString(status));
 }
 #define TESSERA_CUDA_CALL(call) check(call, #call)
+
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const noexcept { cudaGraphDestroy(graph); }
+};
 
 class CudaApi final : public DeviceApi {
  public:
@@ -245,20 +251,20 @@ class CudaApi final : public DeviceApi {
   }
   /// An update does not affect launches in flight, and a destroyed graph is freed after them.
   void launch_captured(Stream stream, Graph& graph) override {
-    cudaGraph_t captured = nullptr;
-    TESSERA_CUDA_CALL(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured));
+    cudaGraph_t ended = nullptr;
+    TESSERA_CUDA_CALL(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &ended));
+    std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph> const captured(ended);
     cudaGraphExecUpdateResultInfo difference{};
-    if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), captured, &difference) !=
-                     cudaSuccess) {
+    if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), captured.get(),
+                                     &difference) != cudaSuccess) {
       cudaGetLastError();
       destroy_graph(std::exchange(graph, nullptr));
     }
     if (!graph) {
       cudaGraphExec_t instance = nullptr;
-      TESSERA_CUDA_CALL(cudaGraphInstantiate(&instance, captured, 0));
+      TESSERA_CUDA_CALL(cudaGraphInstantiate(&instance, captured.get(), 0));
       graph = instance;
     }
-    TESSERA_CUDA_CALL(cudaGraphDestroy(captured));
     TESSERA_CUDA_CALL(
         cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
   }

@@ -128,9 +128,11 @@ void DeviceMemory::free(void* data) noexcept {
 }
 
 bool DeviceMemory::wait_for_streams(std::chrono::milliseconds time) {
-  auto const done_event = api_.make_event();
+  DeviceApi::Event done_event = nullptr;
   {
     std::lock_guard const lock(mutex_);
+    if (!capturing_.empty()) return false;
+    done_event = api_.make_event();
     pool_stream();
     wait_for_open_streams();
     api_.record(done_event, pool_);

@@ -49,7 +49,8 @@ class DeviceMemory {
   void* allocate_pinned(std::size_t bytes);
   void free_pinned(void* data, std::size_t bytes) noexcept;
 
-  /// True when all work enqueued so far on every stream completes within @p time.
+  /// True when all work enqueued so far on every stream completes within @p time. False immediately
+  /// during a CUDA graph capture: its work is not enqueued yet.
   bool wait_for_streams(std::chrono::milliseconds time);
 
   /// Registers a stream before its first work on device memory, and removes it after its last.

@@ -71,7 +71,8 @@ class GatheredWeights final : public WeightStore {
                                                    : nullptr),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
-        seen_(context.plan.units().size(), 0) {
+        seen_(context.plan.units().size(), 0),
+        is_stale_(context.plan.units().size(), false) {
     if (rules.lookup_rows) lookup_.emplace(context);
     if (!shards_->is_streamed() || memory::BufferPlanning::active()) return;
     control_.emplace(context_.comm, context_.compute);
@@ -81,9 +82,10 @@ class GatheredWeights final : public WeightStore {
   }
 
   void announce_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    if (!lookup_) return;
-    announced_.emplace(Announced{unit, parameter, {}, rows.count, !rows.rows});
-    if (rows.rows) announced_->rows.assign(rows.rows, rows.rows + rows.count);
+    if (lookup_) announced_.emplace(unit, parameter, rows);
+  }
+  void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
+    if (lookup_) announced_next_.emplace(unit, parameter, rows);
   }
   std::optional<std::int64_t> lookup_rows() const override {
     return lookup_ ? lookup_->count() : std::nullopt;
@@ -92,14 +94,16 @@ class GatheredWeights final : public WeightStore {
   void set_prefetch_order(std::vector<UnitIndex> acquisitions) override {
     if (control_)
       control_->begin_pass(acquisitions, {earliest_gathers(acquisitions), shards_->read_buffers()});
-    bool const looks_up = begin_lookup(acquisitions);
-    if (looks_up) acquisitions.erase(acquisitions.begin());
-    order_ = std::move(acquisitions);
-    next_ = 0;
+    order_of_pass_ = acquisitions;
+    gathers_ahead_ = false;
+    bool const has_rows = has_rows_of(acquisitions),
+               looks_up = has_rows || begin_lookup(acquisitions);
+    set_order(std::move(acquisitions), looks_up);
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
       if (state(u) && state(u)->leases == 0 && !stays(u)) drop(u, context_.compute);
-    if (looks_up) gather_rows();
+    if (looks_up && !has_rows) gather_rows();
     prefetch();
+    count_next_rows();
   }
 
   memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
@@ -134,9 +138,27 @@ class GatheredWeights final : public WeightStore {
     if (secondary_) secondary_->forget(unit);
     if (state(unit)) drop(unit, context_.compute);
     pool_.delay_free(context_.compute.record());
+    is_stale_[position(unit)] = false;
+    if (!gathers_ahead_) return;
+    if (looks_up_next_ && unit == lookup_->unit()) gather_rows();
+    prefetch();
+  }
+
+  void expect_pass() override { expects_pass_ = context_.config.overlap_comm; }
+
+  bool begin_updates() override {
+    bool const expects_pass = std::exchange(expects_pass_, false);
+    if (!expects_pass || shards_->is_streamed() || order_of_pass_.empty()) return false;
+    gathers_ahead_ = true;
+    is_stale_.assign(is_stale_.size(), true);
+    looks_up_next_ = lookup_ && lookup_->begin(order_of_pass_.front());
+    set_order(order_of_pass_, looks_up_next_);
+    return looks_up_next_;
   }
 
   void prepare_update() override {
+    gathers_ahead_ = false;
+    forget_rows();
     if (control_) control_->end_pass();
     for (auto& g : gathered_) {
       if (!g) continue;
@@ -169,10 +191,17 @@ class GatheredWeights final : public WeightStore {
   }
 
  private:
+  /// Of a pass that begins after the call that has named them.
   struct Announced {
+    Announced(UnitIndex of, std::size_t its_parameter, memory::RowList list)
+        : unit(of), parameter(its_parameter), count(list.count), is_planned(!list.rows) {
+      if (list.rows) numbers.assign(list.rows, list.rows + list.count);
+    }
+    memory::RowList rows() const { return {is_planned ? nullptr : numbers.data(), count}; }
+
     UnitIndex unit;
     std::size_t parameter;
-    std::vector<std::int32_t> rows;
+    std::vector<std::int32_t> numbers;
     std::int64_t count;
     bool is_planned;
   };
@@ -204,16 +233,50 @@ class GatheredWeights final : public WeightStore {
     live_numel_ += layout.padded_numel;
   }
 
+  /// @param looks_up the first acquisition is that of rows, which are apart
+  void set_order(std::vector<UnitIndex> order, bool looks_up) {
+    if (looks_up) order.erase(order.begin());
+    order_ = std::move(order);
+    next_ = 0;
+  }
+
   /// Whether the first acquisition reads announced rows, few enough, of a unit that would not stay
   /// gathered until it is needed again. Then the rows replace a complete gather.
   bool begin_lookup(std::vector<UnitIndex> const& order) {
     auto const announced = std::exchange(announced_, std::nullopt);
-    if (!announced || order.empty() || order.front() != announced->unit || state(announced->unit) ||
-        stays_gathered(order))
-      return false;
-    lookup_->announce(announced->unit, announced->parameter,
-                      {announced->is_planned ? nullptr : announced->rows.data(), announced->count});
+    if (!announced || state(announced->unit) || !looks_up(order, *announced)) return false;
+    lookup_->announce(announced->unit, announced->parameter, announced->rows());
     return lookup_->begin(announced->unit);
+  }
+  bool looks_up(std::vector<UnitIndex> const& order, Announced const& announced) const {
+    return !order.empty() && order.front() == announced.unit && !stays_gathered(order);
+  }
+  /// The next step's first pass is expected to have the order of this one, its step's last.
+  void count_next_rows() {
+    auto const next = std::exchange(announced_next_, std::nullopt);
+    if (next && looks_up(order_of_pass_, *next))
+      lookup_->announce(next->unit, next->parameter, next->rows());
+  }
+  /// Whether the rows of the pass's lookup have been gathered while units were updated. Those of
+  /// another pass than the one that was expected are forgotten.
+  bool has_rows_of(std::vector<UnitIndex> const& order) {
+    if (!looked_up_) return false;
+    if (!announced_ || order.empty() || order.front() != looked_up_->unit) {
+      forget_rows();
+      return false;
+    }
+    auto const announced = *std::exchange(announced_, std::nullopt);
+    TESSERA_VALIDATE(lookup_->covers(announced.unit, announced.parameter, announced.rows()),
+                     InternalError,
+                     "the pass looks up other rows than announce_next_lookup() has said, and at "
+                     "stage 3 the other ranks have sent only those; announce the pass that comes");
+    return true;
+  }
+  void forget_rows() {
+    if (!looked_up_) return;
+    pool_.give_back(looked_up_->buffer, context_.compute.record());
+    live_numel_ -= numel(looked_up_->unit);
+    looked_up_.reset();
   }
   /// Whether the first unit of an order is soon needed again, or with all units in between fits
   /// the limits.
@@ -304,14 +367,25 @@ class GatheredWeights final : public WeightStore {
     }
   }
 
+  /// Whether prefetch_bucket_size holds a unit behind @p ahead elements. One that would take most
+  /// of it, as an embedding for the head, needs no place there where it has a buffer in any case:
+  /// else its gather would begin too late for its length.
+  bool fits_bucket(UnitIndex unit, std::int64_t ahead, bool has_buffer) const {
+    auto const bucket = context_.config.prefetch_bucket_size;
+    return ahead + numel(unit) <= bucket ||
+           (has_buffer && ahead <= bucket && 2 * numel(unit) > bucket);
+  }
+
   /// Prefetches the following units up to prefetch_bucket_size and the chosen depth, always at
   /// least one, while all gathered units fit max_live_parameters.
   void prefetch() {
     std::int64_t ahead = 0;
     look_ahead([&](UnitIndex unit, std::size_t distance) {
       if (state(unit) && state(unit)->leases > 0) return true;
+      if (is_stale_[position(unit)]) return false;
       if (control_ && distance >= control_->depth()) return false;
-      if (ahead > 0 && ahead + numel(unit) > context_.config.prefetch_bucket_size) return false;
+      if (ahead > 0 && !fits_bucket(unit, ahead, state(unit) || pool_.has_free(numel(unit))))
+        return false;
       if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters)
         return false;
       if (!state(unit)) fetch(unit);
@@ -334,9 +408,9 @@ class GatheredWeights final : public WeightStore {
     bool found = false;
     std::int64_t ahead = 0;
     look_ahead([&](UnitIndex coming, std::size_t distance) {
-      ahead += numel(coming);
-      bool const affordable = ahead <= context_.config.prefetch_bucket_size &&
+      bool const affordable = fits_bucket(coming, ahead, state(coming).has_value()) &&
                               live_numel_ <= context_.config.max_live_parameters;
+      ahead += numel(coming);
       if (!affordable && distance >= imminent) return false;
       found = coming == unit;
       return !found;
@@ -366,14 +440,20 @@ class GatheredWeights final : public WeightStore {
   std::unique_ptr<CodedGather> coded_;  ///< null: weights travel as values
   BufferPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
-  std::vector<UnitIndex> order_;  ///< prefetch order of the pass
-  std::size_t next_ = 0;          ///< the next one's place in order_
+  std::vector<UnitIndex> order_of_pass_;  ///< all acquisitions of the last pass that has begun
+  std::vector<UnitIndex> order_;          ///< prefetch order of the pass at hand or expected
+  std::size_t next_ = 0;                  ///< the next one's place in order_
   std::int64_t live_numel_ = 0;
   std::optional<LookupRows> lookup_;
-  std::optional<Announced> announced_;  ///< of the pass that begins next
-  std::optional<LookedUp> looked_up_;   ///< until it is acquired
-  std::vector<int> seen_;               ///< the glance that last met a unit
+  std::optional<Announced> announced_;       ///< of the pass that begins next
+  std::optional<Announced> announced_next_;  ///< of the next step's first pass
+  std::optional<LookedUp> looked_up_;        ///< until it is acquired
+  std::vector<int> seen_;                    ///< the glance that last met a unit
   int glance_ = 0;
+  std::vector<bool> is_stale_;              ///< the step at hand has yet to update the unit
+  bool expects_pass_ = false;               ///< in the order of the last one, after the next update
+  bool gathers_ahead_ = false;              ///< for that pass, while units are updated
+  bool looks_up_next_ = false;              ///< that pass begins with a lookup of rows
   std::optional<PrefetchControl> control_;  ///< of shards in host memory of a device, or on a drive
 };
 

@@ -32,6 +32,7 @@ class ResidentWeights final : public WeightStore {
   void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
     if (lookup_) lookup_->announce(unit, parameter, rows);
   }
+  bool begin_updates() override { return lookup_.has_value(); }
   std::optional<std::int64_t> lookup_rows() const override {
     return lookup_ ? lookup_->count() : std::nullopt;
   }

@@ -97,10 +97,11 @@ class WeightsEngine : public Engine {
       weights_->announce_lookup(unit, *trained, rows);
   }
   bool announces_next_lookup() const override {
-    return rules_.lookup_rows && !rules_.shards_weights;
+    return rules_.lookup_rows || (rules_.shards_weights && config_.overlap_comm);
   }
   void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
     expect_unit(unit);
+    weights_->expect_pass();
     if (auto const trained = trained_index(unit, parameter))
       weights_->announce_next_lookup(unit, *trained, rows);
   }

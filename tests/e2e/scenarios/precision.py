@@ -120,5 +120,6 @@ def fp8_products_train_as_bf16(b):
     for ranks in (1, 2):
         b.train(ranks, words(f"world{ranks}", reproducible="world", gradient_accumulation_steps=2 // ranks, **short))
     assert b.losses("world1") == b.losses("world2")
-    refused(b, 78, words("wrong", fp8="true"), "--fp8 true with products in fp32", "give --bf16 too")
+    wrong = refused(b, 78, words("wrong", fp8="true"), "--fp8 true with products in fp32", "give --bf16 too")
+    assert "emulated" not in wrong.stderr, wrong.stderr
     refused(b, 78, words("wrong", config_overrides=shape.replace("n_embd=64", "n_embd=72"), **short), "has 72 inputs and 216 outputs", "multiples of 16")

@@ -63,6 +63,7 @@ std::set<ncclComm_t> communicators;
 std::map<void*, std::size_t> blocks;
 std::vector<std::string> breaches, launches;
 std::vector<NcclCtas> made_with_ctas;
+std::vector<int> abort_groups;
 int launch_count = 0;
 thread_local int depth = 0;
 thread_local std::vector<std::pair<std::shared_ptr<State>, NcclCall>> grouped;
@@ -194,6 +195,7 @@ ncclComm_t make_split(State const& s) {
                                static_cast<int>(members.size()), static_cast<int>(own), s.family);
   child->exchange->join();
   child->phase = Phase::ready;
+  if (nccl_faults().split_fails) child->error = ncclInternalError;
   return make_comm(child);
 }
 
@@ -303,6 +305,10 @@ ncclResult_t start(std::shared_ptr<State> const& s, std::vector<NcclCall> calls,
 }
 
 void wait_for_aborts() {
+  if (!grouped_aborts.empty()) {
+    std::lock_guard const lock(world_mutex);
+    abort_groups.push_back(static_cast<int>(grouped_aborts.size()));
+  }
   for (auto const& s : std::exchange(grouped_aborts, {}))
     while (s->queued > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -350,6 +356,11 @@ std::vector<std::string> take_nccl_launches() {
   std::lock_guard const lock(world_mutex);
   launch_count = 0;
   return std::exchange(launches, {});
+}
+
+std::vector<int> take_nccl_aborts() {
+  std::lock_guard const lock(world_mutex);
+  return std::exchange(abort_groups, {});
 }
 
 std::vector<NcclCtas> take_nccl_ctas() {

@@ -15,6 +15,7 @@ struct NcclFaults {
   bool start_refused = false;  ///< ncclCommInitRankConfig fails on this rank
   bool start_hangs = false;    ///< this rank never meets the others
   bool split_hangs = false;
+  bool split_fails = false;  ///< a communicator split off reports an error on this rank
   int hang_at =
       0;  ///< from this launch on (1: the first) nothing that this rank starts is ever carried out
   int blocks_at = 0;        ///< the call of this launch never returns, and holds the library's lock
@@ -40,6 +41,8 @@ std::vector<std::string> take_nccl_breaches();
 /// ReduceScatter", "1 AllGather", ... Number 0 is a communicator of an id, 1 the first split from
 /// it.
 std::vector<std::string> take_nccl_launches();
+/// The communicators of each group of ncclCommAbort since the last call; 1: without a group.
+std::vector<int> take_nccl_aborts();
 /// ncclConfig_t::maxCTAs and CTAPolicy of a communicator; NCCL_CONFIG_UNDEF_INT: NCCL's choice.
 struct NcclCtas {
   int most, policy;

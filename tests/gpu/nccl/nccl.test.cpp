@@ -182,6 +182,23 @@ TEST_F(Nccl, AMissingRankAlsoEndsOperationsBehindThoseOfTheOtherCommunicator) {
   EXPECT_EQ(nccl_in_use().communicators, 0);
 }
 
+/// Each set of communicators has a watchdog: none waits for the abort of another.
+TEST_F(Nccl, AMissingRankEndsTheOperationsOfAllGroups) {
+  auto& comm = make(brief);
+  auto const group = comm.split({.color = 0, .key = rank(), .name = "all"});
+  Array a(comm, Placement::allocated, Dtype::fp32, 64),
+      b(*group, Placement::allocated, Dtype::fp32, 64),
+      c(*group, Placement::allocated, Dtype::fp32, 64);
+  if (is_last()) nccl_faults().hang_at = 1;
+  auto const sum = comm.all_reduce(a.view(), ReduceOp::sum, {});
+  auto const weights = group->broadcast(b.view(), 0, {});
+  auto const behind = group->all_reduce(c.view(), ReduceOp::sum, sum.event());
+  expect_text(refusal<PeerLostError>([&] { comm.wait(sum); }), {"NCCL all_reduce number 1"});
+  expect_text(refusal<PeerLostError>([&] { group->wait(behind); }), {"did not finish"});
+  expect_text(refusal<PeerLostError>([&] { group->wait(weights); }), {"did not finish"});
+  EXPECT_EQ(nccl_in_use().communicators, 0);
+}
+
 TEST_F(Nccl, AnErrorThatUnwindsDoesNotWaitForAMissingRank) {
   std::optional<Array> a, b;
   auto const use = [&] {
@@ -192,6 +209,20 @@ TEST_F(Nccl, AnErrorThatUnwindsDoesNotWaitForAMissingRank) {
     if (is_last()) nccl_faults().hang_at = 1;
     auto const sum = comm->all_reduce(a->view(), ReduceOp::sum, {});
     (void)comm->broadcast(b->view(), 0, sum.event());
+    throw ConfigError("of another part");
+  };
+  EXPECT_THROW(use(), ConfigError);
+}
+
+/// Memory that an operation uses ends before the collectives do.
+TEST_F(Nccl, AnErrorThatUnwindsKeepsMemoryUntilTheOperationsAreAborted) {
+  auto const use = [&] {
+    auto const comm =
+        make_device(make_mpi(tessera::test::session(), 60s), 60s, DeviceTransport::nccl);
+    Array a(*comm, Placement::allocated, Dtype::fp32, 64),
+        b(*comm, Placement::allocated, Dtype::fp32, 64);
+    if (is_last()) nccl_faults().hang_at = 1;
+    (void)comm->all_reduce(a.view(), ReduceOp::sum, {});
     throw ConfigError("of another part");
   };
   EXPECT_THROW(use(), ConfigError);

@@ -44,6 +44,17 @@ TEST_F(NcclStreams, EveryCommunicatorHasTheCtaPolicy) {
   EXPECT_EQ(nccl_use()->cta_policy, NcclCtaPolicy::efficiency);
 }
 
+TEST_F(NcclStreams, AFailedStartAbortsBothCommunicatorsInOneGroup) {
+  nccl_faults().split_fails = is_last();
+  take_nccl_aborts();
+  auto const text = refusal<Error>([&] { make(brief); });
+  if (is_last())
+    expect_text(text, {"ncclCommSplit", "internal error"});
+  else
+    expect_text(text, {"NCCL could not be started on another rank"});
+  EXPECT_EQ(take_nccl_aborts(), std::vector<int>{2});
+}
+
 TEST_F(NcclStreams, OlderLibrariesRefuseACtaPolicy) {
   nccl_faults().version = 22706;
   expect_text(refusal<Error>([&] { make(60s, zero_); }),

@@ -23,6 +23,7 @@ using tessera::test::nccl_faults;
 using tessera::test::nccl_in_use;
 using tessera::test::NcclCtas;
 using tessera::test::NcclInUse;
+using tessera::test::take_nccl_aborts;
 using tessera::test::take_nccl_breaches;
 using tessera::test::take_nccl_ctas;
 using tessera::test::take_nccl_launches;
