@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "detail/attention_amx.hpp"
 #include "detail/attention_launch.hpp"
 #include "detail/attention_tiles.hpp"
 #include "detail/element_types.hpp"
@@ -132,6 +133,12 @@ void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& t
   if (out.empty() || detail::is_planned(q, config, 2.0)) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_on_device(q, config, to, from);
+  if (config.dtype == Dtype::bf16 && detail::has_amx_bf16()) {
+    detail::note_route("attention", detail::amx_route);
+    detail::AttentionOperands<bfloat16> const operands(config, from);
+    return detail::attention_by_amx(q, operands.in, operands.packed(out.data()),
+                                    to.lse.as<float>());
+  }
   detail::note_route("attention", "tiles on the host");
   detail::with_type(config.dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;

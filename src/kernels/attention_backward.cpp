@@ -1,15 +1,18 @@
 #include "tessera/kernels/attention_backward.hpp"
 
+#include "detail/attention_amx.hpp"
+#include "detail/attention_amx_backward.hpp"
 #include "detail/attention_launch.hpp"
-#include "detail/attention_tiles.hpp"
+#include "detail/attention_sums.hpp"
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
 #include "detail/note_route.hpp"
-#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
 
+using detail::AttentionGradientRows;
+using detail::AttentionSums;
 using detail::fast_exp;
 using detail::HeadRows;
 using detail::key_tile;
@@ -17,31 +20,6 @@ using detail::multiply_rows;
 using detail::Operand;
 using detail::ProductMode;
 using detail::tile_rows;
-
-/// The workspace, per (b, query head): sums of dq, delta; for shared key-value heads each query
-/// head's part of dk and dv.
-struct Workspace {
-  std::int64_t rows = 0;  ///< of a head, padded to whole tiles
-  std::int64_t width = 0;
-  std::int64_t heads = 0;
-  bool shared = false;
-
-  explicit Workspace(AttentionShape const& shape)
-      : rows(round_up(shape.sequence, key_tile)),
-        width(detail::padded_head(shape.head_dim)),
-        heads(shape.batch * shape.heads),
-        shared(shape.kv_heads != shape.heads) {}
-
-  std::int64_t numel() const { return heads * rows * (width + 1 + (shared ? 2 * width : 0)); }
-  float* dq(float* base, std::int64_t head) const { return base + head * rows * width; }
-  float* delta(float* base, std::int64_t head) const {
-    return base + heads * rows * width + head * rows;
-  }
-  float* dk(float* base, std::int64_t head) const {
-    return base + heads * rows * (width + 1) + 2 * head * rows * width;
-  }
-  float* dv(float* base, std::int64_t head) const { return dk(base, head) + rows * width; }
-};
 
 /// Host traversal (device: detail/attention_backward_device.hpp). One query head per task. With P =
 /// softmax(scale q k), f its dropout factors, delta_t = dout_t . out_t:
@@ -54,9 +32,9 @@ struct AttentionBackward {
   static constexpr int max_width = Width > 0 ? Width : detail::max_head_dim;
 
   detail::AttentionRowsBackward<T> from;
-  HeadRows<T> dquery, dkey, dvalue;
+  AttentionGradientRows<T> to;
   float* workspace;
-  Workspace layout;
+  AttentionSums layout;
   detail::SoftCap cap{from.in.shape.mask.soft_cap};
 
   int width() const { return Width > 0 ? Width : static_cast<int>(layout.width); }
@@ -83,7 +61,7 @@ struct AttentionBackward {
     int const h = static_cast<int>(head % shape().heads);
     Head const at{head, head / shape().heads, h, h / from.in.group()};
     State state;
-    sum_delta(at);
+    detail::sum_delta(from, head, layout.delta(workspace, head));
     for (std::int64_t s = 0; s < shape().sequence; s += key_tile) {
       load_keys(state, at, s);
       std::int64_t const end =
@@ -102,19 +80,8 @@ struct AttentionBackward {
     }
     float const* const dq = layout.dq(workspace, head);
     for (std::int64_t t = 0; t < shape().sequence; ++t)
-      detail::unpack_row(dquery.row(at.b, t, at.h), dq + t * width(), shape().head_dim,
+      detail::unpack_row(to.dquery.row(at.b, t, at.h), dq + t * width(), shape().head_dim,
                          shape().scale);
-  }
-
-  void sum_delta(Head const& at) const {
-    float* const delta = layout.delta(workspace, at.head);
-    for (std::int64_t t = 0; t < shape().sequence; ++t) {
-      T const *const a = from.dout.row(at.b, t, at.h), *const o = from.out.row(at.b, t, at.h);
-      float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-      for (int c = 0; c < shape().head_dim; ++c) sum += detail::load(a[c]) * detail::load(o[c]);
-      delta[t] = sum;
-    }
   }
 
   void load_keys(State& state, Head const& at, std::int64_t s) const {
@@ -217,10 +184,10 @@ struct AttentionBackward {
       return;
     }
     for (int i = 0; i < keys; ++i) {
-      detail::unpack_row(dkey.row(at.b, s + i, at.kv), state.dk + i * width(), shape().head_dim,
+      detail::unpack_row(to.dkey.row(at.b, s + i, at.kv), state.dk + i * width(), shape().head_dim,
                          1.0f);
-      detail::unpack_row(dvalue.row(at.b, s + i, at.kv), state.dv + i * width(), shape().head_dim,
-                         1.0f);
+      detail::unpack_row(to.dvalue.row(at.b, s + i, at.kv), state.dv + i * width(),
+                         shape().head_dim, 1.0f);
     }
   }
 };
@@ -232,7 +199,7 @@ struct AddSharedHeads {
   AttentionShape shape;
   HeadRows<T> dkey, dvalue;
   float* workspace;
-  Workspace layout;
+  AttentionSums layout;
 
   void operator()(std::int64_t index) const {
     std::int64_t const t = index % shape.sequence, group = index / shape.sequence,
@@ -253,30 +220,50 @@ struct AddSharedHeads {
   }
 };
 
-template <class T>
-struct Outputs {
-  HeadRows<T> dquery, dkey, dvalue;
-};
-
 template <class T, int Width>
-void launch_tiles(Queue& q, detail::AttentionRowsBackward<T> const& from, Outputs<T> const& to,
-                  float* workspace) {
+void launch_tiles(Queue& q, detail::AttentionRowsBackward<T> const& from,
+                  AttentionGradientRows<T> const& to, float* workspace) {
   AttentionShape const& shape = from.in.shape;
-  Workspace const layout(shape);
-  detail::launch_tasks(
-      q, "tessera::kernels::attention_backward", layout.heads,
-      AttentionBackward<T, Width>{from, to.dquery, to.dkey, to.dvalue, workspace, layout});
+  AttentionSums const layout(shape);
+  detail::launch_tasks(q, "tessera::kernels::attention_backward", layout.heads,
+                       AttentionBackward<T, Width>{from, to, workspace, layout});
+}
+
+template <class T>
+void add_shared_heads(Queue& q, AttentionShape const& shape, AttentionGradientRows<T> const& to,
+                      float* workspace) {
+  AttentionSums const layout(shape);
   if (!layout.shared) return;
   detail::launch_tasks(q, "tessera::kernels::attention_backward_shared_heads",
                        shape.batch * shape.kv_heads * shape.sequence,
                        AddSharedHeads<T>{shape, to.dkey, to.dvalue, workspace, layout});
 }
 
+template <class T>
+void launch(Queue& q, detail::AttentionRowsBackward<T> const& from,
+            AttentionGradientRows<T> const& to, float* sums) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    if (detail::has_amx_bf16()) {
+      detail::note_route("attention backward", detail::amx_route);
+      return detail::attention_backward_by_amx(q, from, to, sums);
+    }
+  }
+  detail::note_route("attention backward", "tiles on the host");
+  switch (detail::padded_head(from.in.shape.head_dim)) {
+    case 64:
+      return launch_tiles<T, 64>(q, from, to, sums);
+    case 128:
+      return launch_tiles<T, 128>(q, from, to, sums);
+    default:
+      return launch_tiles<T, 0>(q, from, to, sums);
+  }
+}
+
 }  // namespace
 
 std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape) {
   if (q.kind() == memory::QueueKind::stream) return shape.batch * shape.heads * shape.sequence;
-  return Workspace(shape).numel();
+  return AttentionSums(shape).numel();
 }
 
 void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradients const& to,
@@ -293,23 +280,15 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
   if (out.empty() || detail::is_planned(q, config, 5.0)) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_backward_on_device(q, config, to, from, saved, workspace.as<float>());
-  detail::note_route("attention backward", "tiles on the host");
   detail::with_type(config.dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(config, from);
     detail::AttentionRowsBackward<T> const inputs{operands.in, operands.packed(dout.data()),
                                                   operands.packed(out.data()), lse.as<float>()};
-    Outputs<T> const outputs{operands.rows(to.query), operands.rows(to.key),
-                             operands.rows(to.value)};
-    float* const sums = workspace.as<float>();
-    switch (detail::padded_head(shape.head_dim)) {
-      case 64:
-        return launch_tiles<T, 64>(q, inputs, outputs, sums);
-      case 128:
-        return launch_tiles<T, 128>(q, inputs, outputs, sums);
-      default:
-        return launch_tiles<T, 0>(q, inputs, outputs, sums);
-    }
+    AttentionGradientRows<T> const outputs{operands.rows(to.query), operands.rows(to.key),
+                                           operands.rows(to.value)};
+    launch(q, inputs, outputs, workspace.as<float>());
+    add_shared_heads(q, shape, outputs, workspace.as<float>());
   });
 }
 

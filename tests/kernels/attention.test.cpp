@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "decoder_oracle.hpp"
+#include "detail/amx.hpp"
 #include "detail/attention_cudnn.hpp"
 
 namespace tessera::kernels::test {
@@ -239,17 +240,29 @@ void expect_reference(Problem const& p) {
   expect_close(p.dqkv, want.dqkv, 3e-6 + (p.dtype == Dtype::fp32 ? 0.0 : 4 * rounding(p.dtype)));
 }
 
-void check(Problem& p, Queue& q) {
-  SCOPED_TRACE(::testing::Message()
-               << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads
-               << " of " << p.shape.head_dim << ", dropout " << p.drop.p);
+/// Both passes. @p products  error of the rounding of P and dS before they are multiplied
+void check_passes(Problem& p, Queue& q, double products) {
+  SCOPED_TRACE(::testing::Message() << "T " << p.shape.sequence << ", heads " << p.shape.heads
+                                    << "/" << p.shape.kv_heads << " of " << p.shape.head_dim
+                                    << ", dropout " << p.drop.p << ", products " << products);
   Reference const want = reference(p, p.qkv.values());
   p.forward(q);
-  expect_close(p.out, want.out, 2e-6);
+  expect_close(p.out, want.out, 2e-6 + products);
   expect_close(p.lse, want.lse, 1e-6);
   p.backward(q);
   // the rounding of the stored output reaches the gradients through delta
-  expect_close(p.dqkv, want.dqkv, 3e-6 + (p.dtype == Dtype::fp32 ? 0.0 : 4 * rounding(p.dtype)));
+  expect_close(p.dqkv, want.dqkv,
+               3e-6 + (p.dtype == Dtype::fp32 ? 0.0 : 4 * rounding(p.dtype) + 2 * products));
+}
+
+/// As this machine computes it, and as one without AMX.
+void check(Problem& p, Queue& q) {
+  if (p.dtype == Dtype::bf16 && detail::has_amx_bf16()) {
+    check_passes(p, q, 1.5 * rounding(p.dtype));
+    p.dqkv.randomize(7);
+  }
+  detail::WithoutAmx const everywhere;
+  check_passes(p, q, 0.0);
 }
 
 TEST_P(Attention, AnySequence) {
@@ -514,8 +527,10 @@ TEST(AttentionOracle, EqualsTransformers) {
                        {{dq.data(), row}, {dk.data(), shared_row}, {dv.data(), shared_row}}, in,
                        {dout.view(), out.view(), lse.view()}, workspace.view());
     expect_close(out, reals(c.at("out")), 5e-7);
-    expect_close(dq, reals(c.at("dquery")), 1e-6);
-    expect_close(dk, reals(c.at("dkey")), 1e-6);
+    // dS = P (dP - D) of a query that sees one key is the difference of equal sums, added in other
+    // orders on some processors
+    expect_close(dq, reals(c.at("dquery")), 1e-6, 1.0);
+    expect_close(dk, reals(c.at("dkey")), 1e-6, 1.0);
     expect_close(dv, reals(c.at("dvalue")), 1e-6);
   }
 }

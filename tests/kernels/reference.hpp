@@ -109,9 +109,10 @@ inline double rounding(Dtype dtype) {
 
 /// Each element within `fp32_error` of the largest magnitude, plus one rounding to the dtype (and
 /// fp16's smallest step).
-inline void expect_close(Array const& got, Reals const& want, double fp32_error = 1e-6) {
+/// @param largest at least this magnitude, where elements are small differences of larger numbers
+inline void expect_close(Array const& got, Reals const& want, double fp32_error = 1e-6,
+                         double largest = 1e-30) {
   ASSERT_EQ(static_cast<std::size_t>(got.numel()), want.size());
-  double largest = 1e-30;
   for (double w : want) largest = std::max(largest, std::abs(w));
   for (std::size_t i = 0; i < want.size(); ++i) {
     double const value = got.get(static_cast<std::int64_t>(i));

@@ -61,7 +61,7 @@ struct SeenKeys {
 };
 /// @p first  the first key of all that the query sees
 inline SeenKeys seen_keys(KeySpan const& span, std::int64_t first, std::int64_t t, std::int64_t s) {
-  return {static_cast<int>(std::clamp<std::int64_t>(first - s, 0, key_tile)),
+  return {static_cast<int>(std::clamp<std::int64_t>(first - s, 0, span.padded)),
           static_cast<int>(std::min<std::int64_t>(span.keys, t - s + 1))};
 }
 /// Sets the scores of keys that are not seen to -inf.

@@ -16,8 +16,8 @@ namespace tessera::kernels::detail {
 ///
 /// x = n ln 2 + r with n an integer and |r| <= ln 2 / 2 (ln 2 in two parts, the first exact in
 /// products with n); e^r by its minimax polynomial of degree 6 whose first two coefficients are 1;
-/// n is added to the exponent bits.
-TESSERA_FUNCTION inline float fast_exp(float x) {
+/// n is added to the exponent bits. Always inline: a call keeps compilers from vectorizing a loop.
+[[gnu::always_inline]] TESSERA_FUNCTION inline float fast_exp(float x) {
   constexpr float to_integer =
       12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the low fraction bits
   float const shifted = x * 1.44269504f + to_integer;
