@@ -15,8 +15,8 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t line = 64, page = 4096;
-/// Pages that are copied side by side: one page after the other has the prefetcher start anew at
-/// every page. 8 are no faster than 4 (docs/reference/performance.md, "Checkpoints").
+/// Pages that are copied side by side: one page after the other has the prefetcher start again
+/// at every page. 8 are no faster than 4 (docs/reference/performance.md, "Checkpoints").
 constexpr std::size_t pages_at_once = 4;
 
 /// One cache line. @pre @p to is aligned to 32 bytes

@@ -37,7 +37,7 @@ struct AmxAttentionTile {
     alignas(64) bfloat16 q[query_tile * max_depth];
     alignas(64) float sum[query_tile * max_depth];  ///< of P v
     alignas(64) float running_max[query_tile];
-    alignas(64) float running_sum[query_tile * tile_lanes];  ///< in lanes
+    alignas(64) float running_sum[query_tile * tile_lanes];  ///< one per vector element
     alignas(64) bfloat16 rows[key_tile * max_depth];
     alignas(64) std::uint32_t keys[max_depth / 2 * key_tile];
     alignas(64) std::uint32_t values[key_tile / 2 * max_depth];
@@ -64,7 +64,7 @@ struct AmxAttentionTile {
     }
     for (int r = 0; r < count; ++r) {
       float sum = 0.0f;
-      for (int lane = 0; lane < tile_lanes; ++lane) sum += state.running_sum[r * tile_lanes + lane];
+      for (int i = 0; i < tile_lanes; ++i) sum += state.running_sum[r * tile_lanes + i];
       unpack_row(out.row(b, t0 + r, h), state.sum + r * width(), shape.head_dim, 1.0f / sum);
       lse[head * shape.sequence + t0 + r] = state.running_max[r] + std::log(sum);
     }
@@ -160,11 +160,12 @@ struct AmxAttentionTile {
     return most;
   }
 
-  /// Sums of row r to the new running max; @p sum  of the new probabilities in its lanes.
+  /// Sums of row r to the new running max. @p sum has those of the new probabilities, one per
+  /// vector element.
   void rescale(State& state, int r, float new_max, TileVector const& sum) const {
     float const correction = fast_exp(state.running_max[r] - new_max);
-    float* const lanes = state.running_sum + r * tile_lanes;
-    store_vector(lanes, load_vector(lanes) * correction + sum);
+    float* const sums = state.running_sum + r * tile_lanes;
+    store_vector(sums, load_vector(sums) * correction + sum);
     state.running_max[r] = new_max;
     if (correction == 1.0f) return;
     float* const values = state.sum + r * width();

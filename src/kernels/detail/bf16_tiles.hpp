@@ -141,8 +141,8 @@ inline TileVector exp_below_0(TileVector const& x) {
 /// The numbers of keys [first, first + 16) that are in @p seen, @p other for the others.
 inline TileVector where_seen(TileVector const& v, SeenKeys const& seen, int first, float other) {
   using IntVector = std::int32_t __attribute__((vector_size(64)));
-  constexpr IntVector lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  IntVector const key = lane + first;
+  constexpr IntVector number{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  IntVector const key = number + first;
   auto const is_seen = (key >= seen.begin) & (key < seen.end);
   return is_seen ? v : TileVector{} + other;
 }
