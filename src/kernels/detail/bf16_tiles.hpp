@@ -4,6 +4,7 @@
 
 #include "detail/amx.hpp"
 #include "detail/attention_tiles.hpp"
+#include "detail/fast_math.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -125,17 +126,8 @@ inline Bf16Vector round_pairs(TileVector const& first, TileVector const& second)
 
 /// fast_exp() of numbers that are at most a rounding above 0, or NaN.
 inline TileVector exp_below_0(TileVector const& x) {
-  constexpr float to_integer = 12582912.0f;  // as in fast_exp()
-  TileVector const shifted = x * 1.44269504f + to_integer, n = shifted - to_integer,
-                   r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  TileVector p = 1.38145394e-3f * r + 8.36874545e-3f;
-  p = p * r + 4.16683890e-2f;
-  p = p * r + 1.66665211e-1f;
-  p = p * r + 4.99999940e-1f;
-  TileVector const e_r = 1.0f + (r + (r * r) * p);
-  auto const bits = load_as<WordVector>(&e_r) + (load_as<WordVector>(&shifted) << 23);
   auto const is_0 = x < -87.33f;
-  return is_0 ? TileVector{} : load_as<TileVector>(&bits);
+  return is_0 ? TileVector{} : normal_exp<TileVector, WordVector>(x);
 }
 
 /// The numbers of keys [first, first + 16) that are in @p seen, @p other for the others.

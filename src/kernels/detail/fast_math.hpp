@@ -11,28 +11,32 @@
 
 namespace tessera::kernels::detail {
 
-/// e^x with a relative error below 1.2e-7. Results below the smallest normal number (x < -87.33)
-/// are 0, above the largest (x > 88.72) infinity; NaN stays NaN.
+/// e^x where the result is a normal number, with a relative error below 1.2e-7; elsewhere bits
+/// without meaning. @tparam Number float or a vector of floats, @tparam Bits its unsigned integers.
 ///
 /// x = n ln 2 + r with n an integer and |r| <= ln 2 / 2 (ln 2 in two parts, the first exact in
 /// products with n); e^r by its minimax polynomial of degree 6 whose first two coefficients are 1;
 /// n is added to the exponent bits. Always inline: a call keeps compilers from vectorizing a loop.
-[[gnu::always_inline]] TESSERA_FUNCTION inline float fast_exp(float x) {
+template <class Number, class Bits>
+[[gnu::always_inline]] TESSERA_FUNCTION inline Number normal_exp(Number const& x) {
   constexpr float to_integer =
       12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the low fraction bits
-  float const shifted = x * 1.44269504f + to_integer;
-  float const n = shifted - to_integer;
-  float const r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = 1.38145394e-3f;
-  p = p * r + 8.36874545e-3f;
+  Number const shifted = x * 1.44269504f + to_integer;
+  Number const n = shifted - to_integer;
+  Number const r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  Number p = 1.38145394e-3f * r + 8.36874545e-3f;
   p = p * r + 4.16683890e-2f;
   p = p * r + 1.66665211e-1f;
   p = p * r + 4.99999940e-1f;
-  float const e_r = 1.0f + (r + (r * r) * p);
-  std::uint32_t const exponent = std::bit_cast<std::uint32_t>(shifted)
-                                 << 23;  // the bits of to_integer fall off
-  float const normal = std::bit_cast<float>(std::bit_cast<std::uint32_t>(e_r) + exponent);
-  float const in_range = x < -87.33f ? 0.0f : normal;
+  Number const e_r = 1.0f + (r + (r * r) * p);
+  Bits const exponent = std::bit_cast<Bits>(shifted) << 23;  // the bits of to_integer fall off
+  return std::bit_cast<Number>(std::bit_cast<Bits>(e_r) + exponent);
+}
+
+/// normal_exp() of any number. Results below the smallest normal number (x < -87.33) are 0, above
+/// the largest (x > 88.72) infinity; NaN stays NaN.
+[[gnu::always_inline]] TESSERA_FUNCTION inline float fast_exp(float x) {
+  float const in_range = x < -87.33f ? 0.0f : normal_exp<float, std::uint32_t>(x);
   return !(x <= 88.72f) ? x * std::numeric_limits<float>::infinity() : in_range;
 }
 
