@@ -16,7 +16,8 @@ namespace {
 struct Runtime {
   std::set<void*> graphs, executables;
   int last = 0;
-  bool instantiate_fails = false, launch_fails = false, update_fails = false;
+  std::size_t captured_nodes = 0;
+  bool instantiate_fails = false, launch_fails = false, update_fails = false, count_fails = false;
 };
 Runtime& runtime() {
   static Runtime it;
@@ -45,6 +46,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   *graph = made<cudaGraph_t>(runtime().graphs);
   return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
+  EXPECT_TRUE(runtime().graphs.contains(graph));
+  if (!runtime().count_fails) *count = runtime().captured_nodes;
+  return failing(runtime().count_fails);
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   EXPECT_EQ(runtime().graphs.erase(graph), 1u);
@@ -108,6 +114,15 @@ TEST_F(CudaGraphs, ThatAreNotLaunchedLeaveTheExecutableOnly) {
   EXPECT_THROW(launch(), Error);
   EXPECT_EQ(runtime().graphs.size(), 0u);
   EXPECT_NE(graph_, nullptr);
+}
+
+TEST_F(CudaGraphs, OfAnAbandonedCaptureAreKnownToBeEmptyOrNot) {
+  EXPECT_TRUE(cuda_api()->abandon_capture(nullptr));
+  runtime().captured_nodes = 1;
+  EXPECT_FALSE(cuda_api()->abandon_capture(nullptr));
+  runtime().captured_nodes = 0;
+  runtime().count_fails = true;
+  EXPECT_FALSE(cuda_api()->abandon_capture(nullptr)) << "not known to be empty";
 }
 
 }  // namespace
