@@ -100,7 +100,7 @@ test_cuda_build() {
     TESSERA_CUOBJDUMP=$(cd "$build-cuda/tools" && pwd)/cuobjdump
     export TESSERA_CUOBJDUMP
   fi
-  ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --repeat after-timeout:2 --no-tests=error
+  ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --parallel $((2 * jobs)) --repeat after-timeout:2 --no-tests=error
 }
 
 # environment-modules conflicts with lmod in Debian: the tests use its files without installing the package.
@@ -119,8 +119,8 @@ run_tests() {
   say "building everything"
   build_targets all
   say "testing"
-  # more tests than cores: many wait for programs, files and time limits. A test that ran out of time on a busy machine gets a second try.
-  ctest --test-dir "$build" -LE matrix --output-on-failure --parallel $((2 * jobs)) --repeat after-timeout:2 --no-tests=error   # the reshard matrix: ctest --test-dir "$build" -L matrix
+  # more tests than cores: most wait for programs to start and end, for files and for time limits. A test that ran out of time on a busy machine gets a second try.
+  ctest --test-dir "$build" -LE matrix --output-on-failure --parallel $((4 * jobs)) --repeat after-timeout:2 --no-tests=error   # the reshard matrix: ctest --test-dir "$build" -L matrix
 }
 
 main_job() {
