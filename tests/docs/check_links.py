@@ -8,7 +8,6 @@ Usage: check_links.py SOURCE_DIRECTORY
 """
 import pathlib
 import re
-import subprocess
 import sys
 
 from pages import anchors, blocks, links, pages, prose
@@ -55,12 +54,12 @@ def check_form(root, page):
 
 def pages_named_in_sources(root):
     """(file, line, page) of every docs/... that a source names."""
-    files = subprocess.run(["git", "-C", root, "ls-files", "src", "include", "tests", "cmake", "slurm",
-                            "modules", "spack", "*.sh", "CMakeLists.txt"],
-                           capture_output=True, text=True, check=False).stdout.split("\n")
-    for name in files:
-        path = root / name
-        if not name or name.startswith("tests/docs/") or not path.is_file():
+    files = [*root.glob("*.sh"), *root.glob("CMakeLists.txt")]
+    for folder in ("src", "include", "tests", "cmake", "slurm", "modules", "spack"):
+        files += (root / folder).rglob("*")
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        if name.startswith("tests/docs/") or not path.is_file():
             continue
         try:
             text = path.read_text()

@@ -68,6 +68,13 @@ class Bench:
         assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{words}\n{done.stdout}\n{done.stderr}"
         return done
 
+    def needs_mounts(self, otherwise):
+        """Skips the scenario where a file system of its own cannot be mounted, as in a chroot. otherwise: what covers it there."""
+        tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", str(self.work)], capture_output=True, text=True)
+        if tried.returncode != 0:
+            print(f"SKIPPED: a file system of its own cannot be mounted here ({tried.stderr.strip()}); {otherwise}")
+            raise SystemExit(77)
+
     def metrics(self, output):
         with open(self.work / output / "metrics.jsonl") as lines:
             return [json.loads(line) for line in lines]

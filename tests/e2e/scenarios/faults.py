@@ -77,10 +77,7 @@ def out_of_memory(b):
 
 def full_disk(b):
     """A file system of its own that is too small for the second checkpoint; needs the right to mount."""
-    may_mount = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", str(b.work)], capture_output=True, text=True)
-    if may_mount.returncode != 0:
-        print(f"SKIPPED: a file system of its own cannot be mounted here ({may_mount.stderr.strip()}); checkpoint.interrupted and failing_disk cover failing writes")
-        raise SystemExit(77)
+    b.needs_mounts("checkpoint.interrupted and failing_disk cover failing writes")
     script = r'''
 mount -t tmpfs -o size=6m tmpfs "$1" || exit 99
 cd "$1" && shift && "$@" >out 2>err; code=$?
