@@ -209,6 +209,7 @@ TEST(StreamGraphs, ReleaseTheHostFunctionsOfAFailedCapture) {
   stream->record();  // destroys what the stream has done with
   EXPECT_EQ(*held, 3);
   EXPECT_EQ(held.use_count(), 2) << "it holds the functions of its last capture only";
+  stream.reset();  // first: else the new queue has another stream, which does not wait for this one
   stream = make_stream_queue("next");
   stream->record().wait("test", soon);  // the fake device has given it the same stream
   stream->record();
