@@ -22,7 +22,7 @@ std::int64_t blocks_of(std::vector<GradientRun> const& runs) {
 /// Calls @p launch(rule, its blocks) for as few rules as hold all runs.
 template <class T, class Launch>
 void for_batches(std::vector<GradientRun> const& runs, double* partial, Launch const& launch) {
-  SquaresOfRuns<T> batch{partial, prefetch_distance(Prefetched::sums), 0, {}};
+  SquaresOfRuns<T> batch{partial, prefetch_distance(Prefetched::sums, sizeof(T)), 0, {}};
   std::int64_t blocks = 0;
   auto const flush = [&] {
     if (blocks > 0) launch(batch, blocks);

@@ -71,15 +71,18 @@ struct Way {
   bool past_caches;  ///< stores
   int ahead;         ///< bytes that are asked for ahead; 0: none
   bool to_first;     ///< prefetched to the first-level cache, not the second
+  int far;           ///< bytes that are also asked for ahead into the second; 0: none
   int lines;         ///< of an array of 2 bytes per element, read before any is written
 };
-inline constexpr Way ways[] = {{"", false, 0, true, 1},
-                               {"_prefetched", false, 512, true, 1},
-                               {"_prefetched_far", false, 1024, false, 1},
-                               {"_past_caches", true, 0, true, 1},
-                               {"_past_caches_prefetched", true, 512, true, 1},
-                               {"_past_caches_in_bursts", true, 512, true, 4}};
-inline constexpr int normal_ways = 3;  ///< the first ones
+inline constexpr Way ways[] = {{"", false, 0, true, 0, 1},
+                               {"_prefetched", false, 512, true, 0, 1},
+                               {"_prefetched_far", false, 1024, false, 0, 1},
+                               {"_prefetched_pages", false, 512, true, 4096, 1},
+                               {"_past_caches", true, 0, true, 0, 1},
+                               {"_past_caches_prefetched", true, 512, true, 0, 1},
+                               {"_past_caches_prefetched_pages", true, 512, true, 4096, 1},
+                               {"_past_caches_in_bursts", true, 512, true, 0, 4}};
+inline constexpr int normal_ways = 4;  ///< the first ones
 
 #if defined(__AVX512F__)
 inline constexpr std::size_t vector_bytes = 64;
@@ -159,6 +162,7 @@ struct PlainLoop {
       __builtin_prefetch(address + how.ahead, 1, 3);
     else
       __builtin_prefetch(address + how.ahead, 0, how.to_first ? 3 : 2);
+    if constexpr (how.far > 0) __builtin_prefetch(address + how.far, 0, 2);
   }
   static TESSERA_INLINE void move(Arrays const& x, std::int64_t i, Vector& kept) {
     Vector sum[wide_vectors] = {}, wide[s.wide() + 1][wide_vectors],

@@ -62,7 +62,7 @@ struct AdafactorBatch {
   AdafactorCoefficients coefficients;
   GradientControl const* control;
   double* partial;
-  std::int64_t ahead;  ///< prefetch_distance()
+  PrefetchDistance ahead;
   int runs;
   AdafactorPlace run[max_runs];
 

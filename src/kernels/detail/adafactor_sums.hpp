@@ -42,9 +42,9 @@ struct AdafactorRowSums {
     for_chunks(team, piece.count, [&](std::int64_t first, int n) {
       for_prefetched(n, [&](int from, int part) {
         std::int64_t const at = first + from;
-        if (batch.ahead > 0) {
-          prefetch<prefetched>(g + at + batch.ahead);
-          prefetch<prefetched>(p + at + batch.ahead);
+        if (batch.ahead.any()) {
+          prefetch<prefetched>(g + at, batch.ahead);
+          prefetch<prefetched>(p + at, batch.ahead);
         }
         if (is_column)
           for (int i = 0; i < part; ++i) rows[piece.begin + at + i] = square_of(g[at + i]);
@@ -171,9 +171,9 @@ struct AdafactorTileSums {
     InterleavedSums<adafactor_lanes<SingleThread>> squares, weights;
     for (std::int64_t i = 0; i < count; i += prefetched) {
       int const part = static_cast<int>(count - i < prefetched ? count - i : prefetched);
-      if (batch.ahead > 0) {
-        prefetch<prefetched>(g + i + batch.ahead);
-        prefetch<prefetched>(p + i + batch.ahead);
+      if (batch.ahead.any()) {
+        prefetch<prefetched>(g + i, batch.ahead);
+        prefetch<prefetched>(p + i, batch.ahead);
       }
       squares.add(part, [&](int j) {
         double const value = square_of(g[i + j]);

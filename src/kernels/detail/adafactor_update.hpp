@@ -54,7 +54,7 @@ struct AdafactorUpdateSquares {
       squares.template add_blocks<block>(
           n,
           [&](std::int64_t from, int part, float* u) {
-            if (batch.ahead > 0) prefetch<prefetched>(direction.g + first + from + batch.ahead);
+            if (batch.ahead.any()) prefetch<prefetched>(direction.g + first + from, batch.ahead);
             direction.compute(u, first + from, part);
           },
           square);
@@ -93,11 +93,11 @@ struct AdafactorUpdate {
     for_chunks(team, piece.count, [&](std::int64_t first, int n) {
       for_prefetched(n, [&](int from, int part) {
         std::int64_t const at = first + from;
-        if (batch.ahead > 0) {
-          prefetch<prefetched>(direction.g + at + batch.ahead);
-          prefetch<prefetched>(p + at + batch.ahead);
-          if (m) prefetch<prefetched>(m + at + batch.ahead);
-          if (w) prefetch<prefetched>(w + at + batch.ahead);
+        if (batch.ahead.any()) {
+          prefetch<prefetched>(direction.g + at, batch.ahead);
+          prefetch<prefetched>(p + at, batch.ahead);
+          if (m) prefetch<prefetched>(m + at, batch.ahead);
+          if (w) prefetch<prefetched>(w + at, batch.ahead);
         }
         float u[prefetched < Team::chunk ? prefetched : Team::chunk];
         direction.compute(u, at, part);

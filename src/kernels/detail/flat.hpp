@@ -41,7 +41,7 @@ struct FlatStreamed {
     std::int64_t at = std::min(begin + head, end);
     rule(begin, at);
     if constexpr (inputs > 0)
-      if (rule.ahead > 0) at = stream_ahead(at, end);
+      if (rule.ahead.any()) at = stream_ahead(at, end);
     for (; at + group <= end; at += group) {
       alignas(cache_line) Out values[group];
       rule.compute(values, at, at + group);
@@ -55,8 +55,8 @@ struct FlatStreamed {
   std::int64_t stream_ahead(std::int64_t at, std::int64_t end) const {
     constexpr std::int64_t part = cache_line / Flat<Op, Out, A, B>::narrowest;
     for (; at + group <= end; at += group) {
-      prefetch<group>(rule.a + at + rule.ahead);
-      if constexpr (inputs == 2) prefetch<group>(rule.b + at + rule.ahead);
+      prefetch<group>(rule.a + at, rule.ahead);
+      if constexpr (inputs == 2) prefetch<group>(rule.b + at, rule.ahead);
       for (std::int64_t i = at; i < at + group; i += part) {
         alignas(cache_line) Out values[part];
         rule.compute(values, i, i + part);

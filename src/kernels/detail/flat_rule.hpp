@@ -35,14 +35,14 @@ struct Flat {
   Out* out;
   A const* a = nullptr;
   B const* b = nullptr;
-  std::int64_t ahead = 0;  ///< prefetch_distance(), for the host
+  PrefetchDistance ahead{};  ///< of the host
 
   /// The host's traversal.
   KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
     if constexpr (inputs > 0 && !Op::draws) {
-      for (; ahead > 0 && begin + prefetched <= end; begin += prefetched) {
-        if constexpr (inputs >= 1) prefetch<prefetched>(a + begin + ahead);
-        if constexpr (inputs == 2) prefetch<prefetched>(b + begin + ahead);
+      for (; ahead.any() && begin + prefetched <= end; begin += prefetched) {
+        if constexpr (inputs >= 1) prefetch<prefetched>(a + begin, ahead);
+        if constexpr (inputs == 2) prefetch<prefetched>(b + begin, ahead);
         compute(out + begin, begin, begin + prefetched);
       }
     }

@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "detail/bf16_pairs.hpp"
+#include "detail/convert.hpp"
+#include "detail/interleaved_sums.hpp"
 #include "detail/launch.hpp"
 #include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
@@ -19,48 +22,57 @@ namespace tessera::kernels::detail {
 template <class T>
 struct SumOfSquares {
   static constexpr int lanes = 32;
-  /// Elements that are widened before they are summed: both in one loop vectorize badly for 16-bit
-  /// elements.
   static constexpr int chunk = prefetched;
   double* partial;
   T const* in;
-  std::int64_t ahead;  ///< prefetch_distance()
+  PrefetchDistance ahead;
 
   KOKKOS_FUNCTION void operator()(std::int64_t block, std::int64_t begin, std::int64_t end) const {
     double sum[lanes] = {};
-    std::int64_t at = begin;
-    for (; at + chunk <= end; at += chunk) {
-      prefetch<chunk>(in + at + ahead);
-      add_chunk(sum, in + at);
-    }
-    for (std::int64_t i = at; i < end; ++i) {
-      double const v = static_cast<double>(static_cast<float>(in[i]));
-      sum[(i - at) % lanes] += v * v;
-    }
+    std::int64_t const rest = begin + (end - begin) / chunk * chunk;
+    if constexpr (std::is_same_v<T, bfloat16> && has_bf16_pairs)
+      add_pairs(sum, in, begin, rest, ahead);
+    else
+      add_chunks(sum, in, begin, rest, ahead);
+    for (std::int64_t i = rest; i < end; ++i) sum[(i - rest) % lanes] += square(load(in[i]));
     for (int half = lanes / 2; half > 0; half /= 2)
       for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
     partial[block] = sum[0];
   }
 
  private:
-  static KOKKOS_FUNCTION void add_chunk(double* __restrict sum, T const* __restrict x) {
-    if constexpr (std::is_same_v<T, float>) {
-      add_wide(sum, x);
-    } else {
-      float wide[chunk];
-      for (int i = 0; i < chunk; ++i) wide[i] = static_cast<float>(x[i]);
-      add_wide(sum, wide);
-    }
-  }
-  static KOKKOS_FUNCTION void add_wide(double* __restrict sum, float const* __restrict x) {
-    double s[lanes];
-    for (int j = 0; j < lanes; ++j) s[j] = sum[j];
-    for (int i = 0; i < chunk; i += lanes)
-      for (int j = 0; j < lanes; ++j) {
-        double const v = static_cast<double>(x[i + j]);
-        s[j] += v * v;
+  static KOKKOS_FUNCTION void add_chunks(double (&sum)[lanes], T const* x, std::int64_t begin,
+                                         std::int64_t end, PrefetchDistance ahead) {
+    double s[lanes] = {};  // in registers
+    for (std::int64_t at = begin; at < end; at += chunk) {
+      prefetch<chunk>(x + at, ahead);
+      if constexpr (std::is_same_v<T, float>) {
+        for (int i = 0; i < chunk; i += lanes)
+          for (int j = 0; j < lanes; ++j) s[j] += square(x[at + i + j]);
+      } else {  // widened first: both in one loop vectorize badly
+        float wide[chunk];
+        for (int i = 0; i < chunk; ++i) wide[i] = load(x[at + i]);
+        for (int i = 0; i < chunk; i += lanes)
+          for (int j = 0; j < lanes; ++j) s[j] += square(wide[i + j]);
       }
+    }
     for (int j = 0; j < lanes; ++j) sum[j] = s[j];
+  }
+  /// Elements in words: sums of even elements, and of odd ones.
+  static KOKKOS_FUNCTION void add_pairs(double (&sum)[lanes], T const* x, std::int64_t begin,
+                                        std::int64_t end, PrefetchDistance ahead) {
+    constexpr int pairs = lanes / 2;
+    double even[pairs] = {}, odd[pairs] = {};
+    for (std::int64_t at = begin; at < end; at += chunk) {
+      prefetch<chunk>(x + at, ahead);
+      for (int i = 0; i < chunk; i += lanes)
+        for (int j = 0; j < pairs; ++j) {
+          std::uint32_t const pair = read_pair(x + at + i + 2 * j);
+          even[j] += square(first_of_pair(pair));
+          odd[j] += square(second_of_pair(pair));
+        }
+    }
+    for (int j = 0; j < pairs; ++j) sum[2 * j] = even[j], sum[2 * j + 1] = odd[j];
   }
 };
 
@@ -113,7 +125,7 @@ struct SquaresOfRuns {
   static constexpr int max_runs =
       128;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   double* partial;
-  std::int64_t ahead;  ///< prefetch_distance()
+  PrefetchDistance ahead;
   int runs;
   SquaresRun run[max_runs];
 

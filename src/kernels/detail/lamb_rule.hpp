@@ -79,7 +79,7 @@ struct LambNormBatch {
 template <class G>
 struct LambTileNorms {
   LambNormBatch batch;
-  std::int64_t ahead;  ///< prefetch_distance()
+  PrefetchDistance ahead;
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
@@ -99,11 +99,11 @@ struct LambTileNorms {
       for (int from = 0; from < n; from += prefetched) {
         int const part = n - from < prefetched ? n - from : prefetched;
         std::int64_t const at = begin + first + from;
-        if (ahead > 0) {
-          prefetch<prefetched>(r.p + at + ahead);
-          prefetch<prefetched>(r.m + at + ahead);
-          prefetch<prefetched>(r.v + at + ahead);
-          prefetch<prefetched>(static_cast<G const*>(r.gradient) + at + ahead);
+        if (ahead.any()) {
+          prefetch<prefetched>(r.p + at, ahead);
+          prefetch<prefetched>(r.m + at, ahead);
+          prefetch<prefetched>(r.v + at, ahead);
+          prefetch<prefetched>(static_cast<G const*>(r.gradient) + at, ahead);
         }
         float u[prefetched < Team::chunk ? prefetched : Team::chunk];
         directions(u, c, r, at, part);

@@ -26,8 +26,8 @@ template <class Rule, class G, class W>
 struct UpdateTiles {
   using Coefficients = typename Rule::Coefficients;
   UpdateBatch<Rule> batch;
-  std::int64_t tile;   ///< elements
-  std::int64_t ahead;  ///< prefetch_distance()
+  std::int64_t tile;  ///< elements
+  PrefetchDistance ahead;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     Coefficients c;
@@ -55,11 +55,11 @@ struct UpdateTiles {
                               float* p, S*... s) const {
     using Application = RuleApplication<Rule, G, W>;
     std::int64_t at = 0;
-    for (; ahead > 0 && at + chunk <= count; at += chunk) {
-      prefetch<chunk>(p + at + ahead);
-      (prefetch<chunk>(s + at + ahead), ...);
-      prefetch<chunk>(g + at + ahead);
-      if constexpr (!std::is_void_v<W>) prefetch<chunk>(w + at + ahead);
+    for (; ahead.any() && at + chunk <= count; at += chunk) {
+      prefetch<chunk>(p + at, ahead);
+      (prefetch<chunk>(s + at, ahead), ...);
+      prefetch<chunk>(g + at, ahead);
+      if constexpr (!std::is_void_v<W>) prefetch<chunk>(w + at, ahead);
       Application::update_chunk(v, chunk, g + at, advanced(w, at), p + at, (s + at)...);
     }
     Application::update_chunk(v, count - at, g + at, advanced(w, at), p + at, (s + at)...);

@@ -2,12 +2,13 @@
 
 namespace tessera::kernels::detail {
 
-std::int64_t prefetch_distance(Prefetched by, std::size_t widest) {
+PrefetchDistance prefetch_distance(Prefetched by, std::size_t widest) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_is("amd")) return by == Prefetched::updates ? 0 : 1024;
+  if (__builtin_cpu_is("amd")) return {by == Prefetched::updates ? 0 : 1024, 0};
 #endif
-  return static_cast<std::int64_t>(512 / widest);
+  if (by == Prefetched::sums) return {static_cast<std::int64_t>(2048 / widest), 8192};
+  return {static_cast<std::int64_t>(512 / widest), 4096};
 }
 
 }  // namespace tessera::kernels::detail

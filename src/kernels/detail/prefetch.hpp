@@ -22,16 +22,37 @@ TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* first) {
 #endif
 }
 
+/// How far ahead a loop asks for its operands.
+struct PrefetchDistance {
+  std::int64_t elements = 0;  ///< into the first-level cache; 0: not at all
+  /// Also this far into the second-level cache; 0: not at all. A page and more: prefetchers of
+  /// processors stop at its end, and a core that computes has fewer reads of its own under way.
+  std::int64_t far_bytes = 0;
+
+  TESSERA_FUNCTION bool any() const { return elements > 0; }
+};
+
+/// Asks for what a loop at @p here will need, @p numel elements of it.
+template <std::size_t numel, class T>
+TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* here,
+                                      [[maybe_unused]] PrefetchDistance const& distance) {
+  prefetch<numel>(here + distance.elements);
+#if defined(__GNUC__) && !defined(__CUDA_ARCH__)
+  if (distance.far_bytes == 0) return;
+  char const* const line = reinterpret_cast<char const*>(here) + distance.far_bytes;
+  for (std::size_t i = 0; i < numel * sizeof(T); i += 64) __builtin_prefetch(line + i, 0, 2);
+#endif
+}
+
 /// Elements that a loop asks for at a time: four lines of fp32. More at a time wait for each other.
 inline constexpr int prefetched = 64;
 
 /// Loops that prefetch: those that write, and sums over one array.
 enum class Prefetched { updates, sums };
 
-/// How many elements ahead a loop asks for its operands; 0: not at all. Figures are in
-/// docs/reference/performance.md. The processor's vendor decides, so that equal processors run the
-/// same code.
+/// How far ahead a loop asks for its operands. Figures are in docs/reference/performance.md. The
+/// processor's vendor decides, so that equal processors run the same code.
 /// @param widest bytes of an element of the widest operand
-std::int64_t prefetch_distance(Prefetched by, std::size_t widest = 4);
+PrefetchDistance prefetch_distance(Prefetched by, std::size_t widest = 4);
 
 }  // namespace tessera::kernels::detail
