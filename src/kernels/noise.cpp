@@ -1,6 +1,7 @@
 #include "tessera/kernels/noise.hpp"
 
 #include "detail/convert.hpp"
+#include "detail/dropout.hpp"
 #include "detail/launch.hpp"
 #include "tessera/core/random.hpp"
 
@@ -13,12 +14,12 @@ using detail::store;
 template <class T>
 struct PlusNoise {
   T* data;
-  Philox random;
-  std::uint64_t first;
-  float magnitude;
+  Noise noise;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    float const uniform = random.uniform(first + static_cast<std::uint64_t>(i));
-    store(data[i], load(data[i]) + magnitude * (2.0f * uniform - 1.0f));
+    Dropout const here = detail::placed(noise.numbers);
+    float const uniform =
+        Philox{here.seed, here.stream}.uniform(here.first_element + static_cast<std::uint64_t>(i));
+    store(data[i], load(data[i]) + noise.magnitude * (2.0f * uniform - 1.0f));
   }
 };
 
@@ -27,10 +28,8 @@ struct PlusNoise {
 void add_noise(Queue& q, TensorView data, Noise const& noise) {
   detail::with_type(data.dtype(), "add_noise", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::parallel_for(
-        q, "tessera::kernels::add_noise", data.numel(),
-        PlusNoise<T>{
-            data.as<T>(), {noise.seed, noise.stream}, noise.first_element, noise.magnitude});
+    detail::parallel_for(q, "tessera::kernels::add_noise", data.numel(),
+                         PlusNoise<T>{data.as<T>(), noise});
   });
 }
 

@@ -10,7 +10,7 @@ TESSERA_KERNEL_SUITE(NoiseKernel);
 /// Uniform numbers have mean 0 and variance magnitude^2 / 3.
 TEST_P(NoiseKernel, IsUniformAndRepeats) {
   constexpr std::int64_t n = 20000;
-  Noise const noise{.magnitude = 0.5f, .seed = 3, .stream = 4, .first_element = 0};
+  Noise const noise{.magnitude = 0.5f, .numbers = {.seed = 3, .stream = 4}};
   Array data(dtype, {n}), again = data;
   add_noise(*queue, data.view(), noise);
   add_noise(*queue, again.view(), noise);
@@ -26,21 +26,21 @@ TEST_P(NoiseKernel, IsUniformAndRepeats) {
 }
 
 TEST_P(NoiseKernel, BelongsToTheElementNotToTheBuffer) {
-  Noise noise{.magnitude = 0.5f, .seed = 3, .stream = 4, .first_element = 0};
+  Noise noise{.magnitude = 0.5f, .numbers = {.seed = 3, .stream = 4}};
   Array whole(dtype, {100}), part(dtype, {40});
   add_noise(*queue, whole.view(), noise);
-  noise.first_element = 60;
+  noise.numbers.first_element = 60;
   add_noise(*queue, part.view(), noise);
   for (std::int64_t i = 0; i < 40; ++i) ASSERT_EQ(part.get(i), whole.get(60 + i));
   Array other(dtype, {40});
-  noise.stream = 5;
+  noise.numbers.stream = 5;
   add_noise(*queue, other.view(), noise);
   EXPECT_FALSE(other == part);
 }
 
 TEST_P(NoiseKernel, IsAdded) {
   Array data(Dtype::fp32, {10}), noise_only = data;
-  Noise const noise{.magnitude = 0.25f, .seed = 1, .stream = 2, .first_element = 3};
+  Noise const noise{.magnitude = 0.25f, .numbers = {.seed = 1, .stream = 2, .first_element = 3}};
   for (std::int64_t i = 0; i < 10; ++i) data.set(i, 2.0);
   add_noise(*queue, data.view(), noise);
   add_noise(*queue, noise_only.view(), noise);

@@ -23,8 +23,8 @@ MaskKey key_of(Place const& place, int layer) {
   PassContext pass{*queue, arena, Dtype::bf16};
   pass.dropout_on = true;
   pass.dropout_seed = 42;
-  pass.step = place.step;
-  pass.first_global_row = place.first_row;
+  kernels::DropoutPlace const staged = dropout_place(place.step, place.first_row);
+  pass.dropout_place = &staged;
   pass.recompute = place.recompute;
   return mask_key(pass.dropout(0.1, layer, DropoutSite::attention_weights, 12 * 1024 * 1024));
 }

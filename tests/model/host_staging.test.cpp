@@ -89,6 +89,28 @@ TEST_P(HostStaging, AForwardPassGetsNoOrder) {
       buffers.stage(pass(), {.tokens = tokens.data(), .rows = 2, .sequence = 3}, PassKind::forward);
   finish();
   EXPECT_TRUE(inputs.order.empty());
+  EXPECT_EQ(inputs.dropout_place, nullptr);
+}
+
+TEST_P(HostStaging, APassThatTrainsKnowsItsPlaceInTheRun) {
+  PinnedInputBuffers buffers;
+  Ints const tokens{1, 2, 3, 4, 5, 6};
+  std::vector<Inputs> staged;
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    PassContext of_step = pass();
+    of_step.step = step;
+    staged.push_back(buffers.stage(of_step,
+                                   {.tokens = tokens.data(),
+                                    .rows = 2,
+                                    .sequence = 3,
+                                    .first_global_row = static_cast<std::int64_t>(10 * step)},
+                                   PassKind::training));
+  }
+  finish();
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    EXPECT_EQ(staged[step].dropout_place->stream, step << 24);
+    EXPECT_EQ(staged[step].dropout_place->first_row, 10 * step);
+  }
 }
 
 TEST_P(HostStaging, SumsThatAreHeldTogetherStayApart) {

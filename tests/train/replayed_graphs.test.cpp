@@ -201,18 +201,21 @@ TEST_P(ReplayedGraphs, GiveTheSameBitsWhateverComesBetweenSteps) {
   EXPECT_GT(replayed, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, ReplayedGraphs, ::testing::Range(0, 4));
-
-/// Streams of dropout differ in each step and micro-step.
-TEST(ReplayedGraphsOfDropout, AreNone) {
-  auto const launches = expect_same_bits(
-      {test::small_gpt2(), Dtype::bf16, 0},
-      [](Training& run) {
-        for (int i = 0; i < 5; ++i) run.step(2, 40);
-      },
-      "dropout");
-  for (auto const& of : launches) EXPECT_EQ(of.replayed, 0);
+/// Masks differ in each step and micro-step: kernels read from memory which ones to draw.
+TEST_P(ReplayedGraphs, DrawTheDropoutOfTheirOwnStep) {
+  for (auto const recompute : {Recompute::none, Recompute::light, Recompute::block}) {
+    auto const launches = expect_same_bits(
+        {test::small_gpt2(0.3), Dtype::bf16, GetParam(), 3},
+        [&](Training& run) {
+          for (int i = 0; i < 5; ++i) run.step(2, 40, recompute);
+        },
+        concat("dropout, recomputing ", name_of(recompute)));
+    for (std::size_t i = 2; i < launches.size(); ++i)
+      EXPECT_EQ(launches[i].replayed, launches[i].total()) << "step " << i + 1;
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Stages, ReplayedGraphs, ::testing::Range(0, 4));
 
 /// Every kernel of every block records its launches: one that does not is captured each time.
 TEST(ReplayedGraphsOfFamilies, AreAllThatASettledStepLaunches) {
@@ -240,7 +243,8 @@ TEST(ReplayedGraphsOfFamilies, AreAllThatASettledStepLaunches) {
   model::ModelOptions adapters = Dtype::bf16;
   adapters.lora.emplace();
   adapters.lora->targets = {"all-linear"};
-  expect_replays({llama, adapters, 0, 1}, "LoRA");
+  adapters.lora->dropout = 0.2;
+  expect_replays({llama, adapters, 0, 1}, "LoRA with dropout");
   model::ModelOptions documents = Dtype::bf16;
   documents.documents = {1, true, true, true};
   expect_replays({llama, documents, 0, 1}, "documents");

@@ -24,6 +24,13 @@ struct GradientTarget {
   WriteMode mode = WriteMode::overwrite;
 };
 
+/// Where a pass is in a run. Kernels read it when they run: those of a kept CUDA graph then draw
+/// the numbers of the pass that launches it.
+struct DropoutPlace {
+  std::uint64_t stream = 0;     ///< added to the stream of every dropout
+  std::uint64_t first_row = 0;  ///< of the tensor in the global batch
+};
+
 /// The random numbers of a dropout. Element i of the tensor is dropped if uniform(first_element +
 /// i) of Philox(seed, stream) is below p, so a mask depends on the global sample, not on the rank
 /// that computes it. Kept values are scaled by 1/(1-p). Srivastava et al., JMLR 15 (2014), in the
@@ -33,6 +40,10 @@ struct Dropout {
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;
   std::uint64_t first_element = 0;
+  /// In the queue's memory, or null: adds place->stream to `stream`, and elements_per_row for each
+  /// row before place->first_row to `first_element`.
+  DropoutPlace const* place = nullptr;
+  std::uint64_t elements_per_row = 0;
 };
 
 /// out [n] T = value.

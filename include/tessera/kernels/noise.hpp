@@ -5,12 +5,10 @@
 
 namespace tessera::kernels {
 
-/// Uniform random numbers in [-magnitude, magnitude), numbered as those of a Dropout.
+/// Uniform random numbers in [-magnitude, magnitude).
 struct Noise {
   float magnitude = 0.0f;
-  std::uint64_t seed = 0;
-  std::uint64_t stream = 0;
-  std::uint64_t first_element = 0;
+  Dropout numbers;  ///< those of this dropout, whatever its p
 };
 
 /// data [n] T += noise.

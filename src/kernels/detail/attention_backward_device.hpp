@@ -90,9 +90,8 @@ struct FlashPair {
   TESSERA_FUNCTION float factor(std::int64_t head, std::int64_t t, std::int64_t s) const {
     DropoutFactors const& drop = from.in.drop;
     if (!drop.active()) return 1.0f;
-    auto const element = static_cast<std::uint64_t>(
-        (head * from.in.shape.sequence + t) * from.in.shape.sequence + s);
-    return drop.random.uniform(drop.first + element) < drop.p ? 0.0f : drop.keep;
+    return drop.one(static_cast<std::uint64_t>(
+        (head * from.in.shape.sequence + t) * from.in.shape.sequence + s));
   }
 };
 

@@ -32,19 +32,20 @@ void say_once(Dtype dtype, std::string const& refusal) {
 
 struct SetMaskKey {
   std::int64_t* to;
-  MaskKey key;
+  Dropout drop;
   KOKKOS_FUNCTION void operator()(std::int64_t) const {
+    MaskKey const key = mask_key(drop);
     to[0] = key.seed;
     to[1] = key.offset;
   }
 };
 
-/// Seed and offset of the call's masks, set in stream order by a kernel, so that graphs take them
-/// as parameters. Null without dropout.
+/// Seed and offset of the call's masks, set in stream order by a kernel: a kept graph that is
+/// launched again sets those of its pass. Null without dropout.
 std::int64_t* set_mask_key(Queue& q, Dropout const& drop) {
   if (drop.p <= 0.0f) return nullptr;
   std::int64_t* const to = cudnn_mask_key(q.native_stream());
-  parallel_for(q, "tessera::kernels::attention_mask_key", 1, SetMaskKey{to, mask_key(drop)});
+  parallel_for(q, "tessera::kernels::attention_mask_key", 1, SetMaskKey{to, drop});
   return to;
 }
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "detail/dropout.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -19,8 +19,9 @@ struct MaskKey {
 /// of Philox is a bijection of (stream, first element), so different calls of a run share 93 bits
 /// of it only by chance. The offset is a multiple of 4 below 2^31, as generators count draws of
 /// four.
-inline MaskKey mask_key(Dropout const& drop) {
-  Philox::Block const four = Philox{drop.seed, drop.stream}(drop.first_element);
+TESSERA_FUNCTION inline MaskKey mask_key(Dropout const& drop) {
+  Dropout const here = placed(drop);
+  Philox::Block const four = Philox{here.seed, here.stream}(here.first_element);
   return {static_cast<std::int64_t>(std::uint64_t{four.v[1]} << 32 | four.v[0]),
           static_cast<std::int64_t>(four.v[2] & 0x7FFFFFFCu)};
 }

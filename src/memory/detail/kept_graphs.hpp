@@ -25,7 +25,7 @@ class KeptGraphs {
   static constexpr std::size_t max_graphs = 4;
 
   /// Whether the next work is likely to have the launches of a kept graph. False where they differ
-  /// each time, as dropout streams do: then comparing before the capture would cost time only.
+  /// each time: then comparing before the capture would cost time only.
   bool are_likely_to_match() const {
     return !graphs_.empty() && launches_repeat_ && all_are_recorded_;
   }

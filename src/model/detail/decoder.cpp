@@ -184,6 +184,7 @@ Inputs Decoder::stage(PassContext& pass, PassBuffers& place, Batch const& batch,
   Inputs const inputs = place.inputs.stage(pass, batch, kind, parts_.documents);
   pass.documents = inputs.documents;
   pass.position_ids = inputs.positions;
+  pass.dropout_place = inputs.dropout_place;
   return inputs;
 }
 
@@ -205,7 +206,6 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
     pass.checkpoints = &place.checkpoints;
   pass.dropout_seed = settings.dropout_seed;
   pass.step = settings.step;
-  pass.first_global_row = static_cast<std::uint64_t>(batch.first_global_row);
   if (pass.recompute == Recompute::light && !parts_.layers.empty())
     pass.shared = parts_.layers.front()->share(pass);
   params.announce_lookup(embedding_unit, parts_.embedding.token_weights(),

@@ -107,7 +107,7 @@ class Decoder final : public CausalLm {
   PassBuffers make_buffers(std::string const& name, memory::MemorySpace space) const;
   PassBuffers& buffers_for(Queue const& compute);
   PassContext begin(Batch const& batch, PassBuffers& place, Queue& compute) const;
-  /// Stages the inputs of a pass and notes its documents in it.
+  /// Stages the inputs of a pass and notes its documents and dropout in it.
   Inputs stage(PassContext& pass, PassBuffers& place, Batch const& batch, PassKind kind) const;
   LossSum train_in(PassBuffers& place, Batch const& batch, PassSettings const& settings,
                    memory::ParamProvider& params, Queue& compute);

@@ -25,12 +25,9 @@ Dropout Embedding::dropout(PassContext const& pass) const {
 /// Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", arXiv 2310.05914.
 kernels::Noise Embedding::noise(PassContext const& pass) const {
   auto const row = pass.sequence * options_.width;
-  auto const stream = pass.dropout(1.0, 0, DropoutSite::embedding_noise, row);
   return {
       .magnitude = static_cast<float>(options_.noise_alpha / std::sqrt(static_cast<double>(row))),
-      .seed = stream.seed,
-      .stream = stream.stream,
-      .first_element = stream.first_element};
+      .numbers = pass.dropout(1.0, 0, DropoutSite::embedding_noise, row)};
 }
 
 float Embedding::scale(PassContext const& pass) const {

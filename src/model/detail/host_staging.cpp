@@ -1,6 +1,7 @@
 #include "detail/host_staging.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tessera/kernels/embedding.hpp"
@@ -15,6 +16,8 @@ double LossSum::value() const {
 
 namespace detail {
 namespace {
+
+constexpr std::int64_t place_numel = sizeof(kernels::DropoutPlace) / sizeof(std::int32_t);
 
 /// The next token of each row; -1 after a row's last token, and after a document's if that is not
 /// predicted.
@@ -44,13 +47,16 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
                 .positions = allocate(documents.reset_position_ids),
                 .position_order = allocate(ordered && documents.reset_position_ids),
                 .loss = batch.loss};
+  TensorView const place =
+      kind == PassKind::training ? pass.arena.allocate(Dtype::int32, {place_numel}) : TensorView{};
+  inputs.dropout_place = static_cast<kernels::DropoutPlace const*>(place.data());
   if (!batch.tokens) return inputs;
   bool const in_place = pass.compute.kind() == memory::QueueKind::inline_host;
-  Slot* const slot = in_place ? nullptr : &next_slot(lists * count, pass.compute);
+  Slot* const slot = in_place ? nullptr : &next_slot(lists * count + place.numel(), pass.compute);
   auto* next = slot ? static_cast<std::int32_t*>(slot->buffer.data()) : nullptr;
   auto const fill = [&](TensorView to, auto const& write) {
     if (to.empty()) return;
-    auto* const values = slot ? std::exchange(next, next + count) : to.as<std::int32_t>();
+    auto* const values = slot ? std::exchange(next, next + to.numel()) : to.as<std::int32_t>();
     write(values);
     if (slot) memory::copy(pass.compute, to.as<std::int32_t>(), values, to.bytes());
   };
@@ -65,6 +71,11 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
     positions = out;
   });
   fill(inputs.position_order, [&](auto* out) { kernels::order_by_token(out, positions, count); });
+  fill(place, [&](auto* out) {
+    auto const first_row = static_cast<std::uint64_t>(batch.first_global_row);
+    auto const values = dropout_place(pass.step, first_row);
+    std::memcpy(out, &values, sizeof values);
+  });
   if (slot) slot->copied = pass.compute.record();
   return inputs;
 }

@@ -38,6 +38,12 @@ enum class DropoutSite : std::uint64_t {
   first_adapter  ///< and the following: of the linear layers of a block
 };
 
+/// Of a pass over rows that begin at row @p first_row of the global batch of @p step. Sites are
+/// below it.
+inline kernels::DropoutPlace dropout_place(std::uint64_t step, std::uint64_t first_row) {
+  return {step << 24, first_row};
+}
+
 /// The key/value cache of a pass, and where the new positions are.
 struct CachedRows {
   TensorView keys, values;    ///< [layers * rows, kv_heads, capacity, head_dim]
@@ -68,7 +74,7 @@ struct PassContext {
   Recompute recompute = Recompute::none;
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;
-  std::uint64_t first_global_row = 0;
+  kernels::DropoutPlace const* dropout_place = nullptr;  ///< staged with the tokens
   kernels::RotaryTables rotary{};     ///< of the positions of a row, where a model rotates heads
   CachedRows const* cache = nullptr;  ///< of generation
   ConstTensorView documents{};        ///< [B, T] int32, see kernels::AttentionInput; or empty
@@ -108,14 +114,15 @@ struct PassContext {
 
   /// The random numbers of one site. The stream is a function of (step, layer, site); the first
   /// element depends on the row in the global batch. A row's mask is therefore the same for every
-  /// split of the batch into ranks and micro-batches.
+  /// split of the batch into ranks and micro-batches. Step and row are in memory, the rest of a
+  /// site is the same in all passes.
   Dropout dropout(double p, int layer, DropoutSite site, std::int64_t elements_per_row) const {
     if (!dropout_on || p == 0.0) return {};
     return {.p = static_cast<float>(p),
             .seed = dropout_seed,
-            .stream = step << 24 | static_cast<std::uint64_t>(layer) << 4 |
-                      static_cast<std::uint64_t>(site),
-            .first_element = first_global_row * static_cast<std::uint64_t>(elements_per_row)};
+            .stream = static_cast<std::uint64_t>(layer) << 4 | static_cast<std::uint64_t>(site),
+            .place = dropout_place,
+            .elements_per_row = static_cast<std::uint64_t>(elements_per_row)};
   }
 };
 
