@@ -50,6 +50,8 @@ packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin lib
 [[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file)
 [[ $goal == test ]] && packages+=(clang-14 libclang-rt-14-dev clang-format-14)  # libFuzzer; lint.format
 
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}   # ccache compiles once for checkouts in several directories
+
 install_packages() {
   local missing=() p sudo=()
   for p in "${packages[@]}"; do

@@ -1,5 +1,6 @@
 #include "tessera/kernels/gemm.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 #include "detail/gemm_cblas.hpp"
@@ -120,11 +121,21 @@ class HostProducts {
   detail::GemmEngine engine_;
 };
 
+thread_local ProductPlanning* planning = nullptr;
+
 }  // namespace
+
+ProductPlanning::ProductPlanning(int threads) : outer_(planning), threads_(threads) {
+  planning = this;
+}
+ProductPlanning::~ProductPlanning() { planning = outer_; }
 
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
           GemmEpilogue const& then) {
   GemmProblem const p = make_problem(how, c, a, b, then);
+  if (planning && q.kind() != memory::QueueKind::stream)
+    planning->workspace_bytes_ =
+        std::max(planning->workspace_bytes_, detail::panel_bytes(p, planning->threads_));
   if (auto* const trace = memory::WorkTrace::active())
     return trace->add(q, {.kind = memory::PlannedWork::Kind::product,
                           .dtype = p.in,

@@ -18,14 +18,6 @@
 namespace tessera::memory {
 namespace {
 
-int default_threads() {
-  if (char const* wanted = std::getenv("OMP_NUM_THREADS")) {
-    int const n = std::atoi(wanted);
-    if (n > 0) return n;
-  }
-  return static_cast<int>(allowed_cores().size());
-}
-
 #ifdef KOKKOS_ENABLE_CUDA
 /// Replaces the CUDA execution space of Kokkos in a process that runs on the host: the
 /// initialization of that space aborts without a device, and allocates memory on a device that
@@ -92,6 +84,13 @@ Runtime::~Runtime() {
 
 int Runtime::device() { return device_of_runtime; }
 
+int Runtime::default_threads() {
+  if (char const* wanted = std::getenv("OMP_NUM_THREADS")) {
+    int const n = std::atoi(wanted);
+    if (n > 0) return n;
+  }
+  return static_cast<int>(allowed_cores().size());
+}
 int Runtime::threads() {
   return Kokkos::is_initialized() ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1;
 }

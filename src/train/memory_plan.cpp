@@ -5,8 +5,10 @@
 
 #include "tessera/comm/planning.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/kernels/gemm.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/recent_peak.hpp"
+#include "tessera/memory/runtime.hpp"
 
 namespace tessera::train {
 namespace {
@@ -74,6 +76,8 @@ class Planned {
     plan.device = counted_.device();
     plan.host = counted_.host();
     auto& compute = run_.space == MemorySpace::device ? plan.device : plan.host;
+    if (std::size_t const bytes = products_.workspace_bytes(); bytes > 0)
+      compute.bytes[Purpose::workspace] += bytes;
     if (activations_ > 0) compute.bytes[Purpose::activations] += memory::arena_bytes(activations_);
     if (host_checkpoints_ > 0) plan.host.bytes[Purpose::activations] += host_checkpoints_;
     if (run_.engine.use == zero::EngineUse::training) {
@@ -102,6 +106,7 @@ class Planned {
   PlannedRun run_;
   Counted counted_;
   memory::BufferPlanning without_memory_;
+  kernels::ProductPlanning products_{memory::Runtime::default_threads()};
   memory::PlanningQueue compute_;
   std::unique_ptr<comm::Collectives> comm_;
   std::unique_ptr<zero::Engine> engine_;

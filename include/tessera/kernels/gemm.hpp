@@ -44,4 +44,23 @@ struct GemmEpilogue {
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
           GemmEpilogue const& then = {});
 
+/// While one lives, the workspace is known that the host's products of its thread would share, on
+/// this processor. For plans, whose queues drop the products (memory/planning.hpp).
+class ProductPlanning {
+ public:
+  /// @param threads of the rank that would compute them
+  explicit ProductPlanning(int threads);
+  ~ProductPlanning();
+  ProductPlanning(ProductPlanning const&) = delete;
+  ProductPlanning& operator=(ProductPlanning const&) = delete;
+  std::size_t workspace_bytes() const { return workspace_bytes_; }
+
+ private:
+  friend void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
+                   GemmEpilogue const& then);
+  ProductPlanning* outer_;
+  int threads_;
+  std::size_t workspace_bytes_ = 0;
+};
+
 }  // namespace tessera::kernels

@@ -22,6 +22,8 @@ class Runtime {
   Runtime(Runtime const&) = delete;
   Runtime& operator=(Runtime const&) = delete;
   static int threads();
+  /// Host threads of a rank that starts here, before it has initialized the runtime.
+  static int default_threads();
   static int device();                  ///< ordinal; -1: host only
   static std::string kokkos_version();  ///< "5.0.2 (OpenMP, Serial)"
   static std::string description();     ///< "OpenMP, 2 threads" for logs and --version

@@ -177,12 +177,6 @@ struct OnednnMatmul::Impl {
 OnednnMatmul::OnednnMatmul() : impl_(std::make_unique<Impl>()) {}
 OnednnMatmul::~OnednnMatmul() = default;
 
-bool OnednnMatmul::can_do(GemmProblem const& p) {
-  return onednn_has_bf16() && p.in == Dtype::bf16 &&
-         (p.out == Dtype::bf16 || p.out == Dtype::fp32) && p.k > 0 &&
-         (p.bias == nullptr || p.alpha == 1.0f);
-}
-
 void OnednnMatmul::run(GemmProblem const& p) try {
   auto& e = impl_->entry_of(p);
   if (e.rows == p.m) return impl_->run(p, e);

@@ -32,8 +32,7 @@ class OnednnMatmul {
   ~OnednnMatmul();
   OnednnMatmul(OnednnMatmul const&) = delete;
   OnednnMatmul& operator=(OnednnMatmul const&) = delete;
-  /// alpha times the sum but not the bias is beyond the primitive: such products go another way.
-  static bool can_do(GemmProblem const& p);
+  /// @pre p.is_native_bf16(), on a processor with onednn_has_bf16()
   void run(GemmProblem const& p);
 
  private:

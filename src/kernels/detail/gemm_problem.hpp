@@ -34,6 +34,11 @@ struct GemmProblem {
   float const *scale_a = nullptr, *scale_b = nullptr;
 
   bool is_fp8() const { return scale_a != nullptr; }
+  /// What oneDNN's bf16 primitive computes: it applies alpha to the sum and the bias.
+  bool is_native_bf16() const {
+    return in == Dtype::bf16 && !is_fp8() && (out == Dtype::bf16 || out == Dtype::fp32) && k > 0 &&
+           (bias == nullptr || alpha == 1.0f);
+  }
 
   std::int64_t lda() const { return row_a ? row_a : transpose_a ? m : k; }
   std::int64_t ldb() const { return row_b ? row_b : transpose_b ? k : n; }

@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 
+#include "detail/amx.hpp"
 #include "detail/gemm_cblas.hpp"
 #include "detail/gemm_onednn.hpp"
 #include "detail/gemm_rules.hpp"
@@ -22,6 +23,9 @@ namespace {
 /// columns] of a thread stay in its L2 cache. An element is converted once per 512
 /// operations or more.
 constexpr std::int64_t panel_rows = 256, panel_columns = 384, panel_depth = 768;
+/// Rows of a sum in fp32 that is rounded when it is complete: 3 MiB, which stay in caches, where
+/// all rows of a large vocabulary would be in memory.
+constexpr std::int64_t sum_rows = 2048;
 
 struct Range {
   std::int64_t begin, size;
@@ -124,7 +128,8 @@ struct PanelProduct {
   FirstError* error;
 
   static std::int64_t panel_c(GemmProblem const& p, Grid grid) {
-    return p.out == Dtype::fp32 ? 0 : (p.m / grid.rows + 2 * unit) * panel_columns;
+    if (p.out == Dtype::fp32) return 0;
+    return std::min(sum_rows, p.m / grid.rows + 2 * unit) * panel_columns;
   }
   static std::int64_t floats_per_thread(GemmProblem const& p, Grid grid) {
     return (panel_rows + panel_columns) * panel_depth + panel_c(p, grid);
@@ -137,9 +142,11 @@ struct PanelProduct {
     float* const a = workspace + thread * per_thread;
     float* const b = a + panel_rows * panel_depth;
     Panels const panels{a, b, b + panel_columns * panel_depth};
-    std::int64_t const strips = chunks_of(columns.size, panel_columns);
+    std::int64_t const strips = chunks_of(columns.size, panel_columns),
+                       sums = p.out == Dtype::fp32 ? 1 : chunks_of(rows.size, sum_rows);
     for (std::int64_t j = 0; j < strips; ++j)
-      strip(panels, rows, part_of(columns, j, strips, unit));
+      for (std::int64_t i = 0; i < sums; ++i)
+        strip(panels, part_of(rows, i, sums, unit), part_of(columns, j, strips, unit));
   } catch (...) {
     error->keep(std::current_exception());
   }
@@ -192,6 +199,19 @@ struct PanelProduct {
   }
 };
 
+/// See onednn_bf16_is_faster_than_fp32().
+bool native_bf16_is_faster_than_fp32() {
+#if defined(TESSERA_HAVE_ONEDNN)
+  return onednn_bf16_is_faster_than_fp32();
+#elif defined(TESSERA_PLANS_FOR_ONEDNN) && defined(__x86_64__) && defined(__GNUC__)
+  __builtin_cpu_init();
+  return has_amx_bf16() || (__builtin_cpu_supports("avx512bf16") &&
+                            (__builtin_cpu_is("amd") || __builtin_cpu_is("cooperlake")));
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 bool has_library([[maybe_unused]] SgemmLibrary library) {
@@ -225,11 +245,15 @@ SgemmLibrary choose_library([[maybe_unused]] int threads) {
 
 GemmRoute choose_route(GemmProblem const& p) {
   if (p.in == Dtype::fp32) return GemmRoute::direct;
-#ifdef TESSERA_HAVE_ONEDNN
-  static bool const native_is_faster = onednn_bf16_is_faster_than_fp32();
-  if (native_is_faster && !p.is_fp8() && OnednnMatmul::can_do(p)) return GemmRoute::native;
-#endif
-  return GemmRoute::panels;
+  static bool const native_is_faster = native_bf16_is_faster_than_fp32();
+  return native_is_faster && p.is_native_bf16() ? GemmRoute::native : GemmRoute::panels;
+}
+
+std::size_t panel_bytes(GemmProblem const& p, int threads) {
+  if (p.m == 0 || p.n == 0 || p.k == 0 || choose_route(p) != GemmRoute::panels) return 0;
+  return static_cast<std::size_t>(
+             threads * PanelProduct<float>::floats_per_thread(p, grid_of(p.m, p.n, threads))) *
+         sizeof(float);
 }
 
 /// The way of a product in the words of used_routes().

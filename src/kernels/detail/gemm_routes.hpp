@@ -3,6 +3,7 @@
 /// the processor, the libraries and the problem only, never on a measurement, so that equal runs
 /// round equally.
 
+#include <cstddef>
 #include <memory>
 
 #include "detail/gemm_problem.hpp"
@@ -22,6 +23,11 @@ bool has_native_bf16();
 
 SgemmLibrary choose_library(int threads);
 GemmRoute choose_route(GemmProblem const& p);
+
+/// Bytes of workspace that @p threads threads need for the product where it goes by panels; 0 for
+/// other routes. A program without oneDNN, which plans for one that has it, decides by the
+/// processor.
+std::size_t panel_bytes(GemmProblem const& p, int threads);
 
 /// Computes products on the calling thread's OpenMP team. Workspaces are kept between calls.
 class GemmEngine {

@@ -72,7 +72,10 @@ class KilledRun:
         seconds, victims = self.dice.uniform(0.3, 2.0), self.dice.choice((1, 2))
         time.sleep(seconds)
         for pid in ranks_of(started.pid)[:victims]:
-            os.kill(pid, 9)
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:  # it has ended by itself, or its launcher has ended it
+                pass
         return f"{victims} ranks after {seconds:.3f} s", *self.end_of(started)
 
     def end_of(self, started):
