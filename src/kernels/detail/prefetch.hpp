@@ -26,7 +26,7 @@ TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* first) {
 struct PrefetchDistance {
   std::int64_t elements = 0;  ///< into the first-level cache; 0: not at all
   /// Also this far into the second-level cache; 0: not at all. A page and more: prefetchers of
-  /// processors stop at its end, and a core that computes has fewer reads of its own under way.
+  /// processors stop at its end, and a core that computes has fewer reads of its own in flight.
   std::int64_t far_bytes = 0;
 
   TESSERA_FUNCTION bool any() const { return elements > 0; }
