@@ -35,7 +35,26 @@ class Cluster(Bench):
         return done
 
     def srun(self, nodes, ranks, words, expect=0, options=(), **more):
-        return self.run(["srun", f"-N{nodes}", f"-n{ranks}", *options, "tessera-train", *words], expect, **more)
+        command = ["srun", f"-N{nodes}", f"-n{ranks}", *options, "tessera-train", *words]
+        done = self.past_mpi_init(command, **more) or self.past_mpi_init(command, **more)
+        assert done, "srun: MPI_Init has failed twice"
+        assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{command}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def past_mpi_init(self, command, **more):
+        """The ended run. None when Open MPI has died or waited in MPI_Init, before the program's first line (docs/development/tests.md)."""
+        try:
+            done = self.run(command, expect=None, **more)
+            code, said = done.returncode, done.stderr
+        except subprocess.TimeoutExpired as late:
+            done, code, said = None, "none in time", (late.stderr or b"").decode(errors="replace")
+            print(self.run(["squeue"], expect=None).stdout)
+            self.run(["scancel", "--user=root"], expect=None)
+        if re.search(r"^(\d{4}-\d\d-\d\d |tessera-train: |\[rank )", said, re.MULTILINE) or code not in (139, "none in time"):
+            assert done, f"srun has not ended in time\n{command}\n{said}"
+            return done
+        print(f"srun: exit code {code} before the program's first line:\n{said}")
+        return None
 
     def sbatch(self, words, **more):
         """Submits; the job's id."""
