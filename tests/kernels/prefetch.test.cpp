@@ -22,11 +22,11 @@ TEST(Prefetch, TheVendorOfTheProcessorDecidesHowFarLoopsAsk) {
   is_amd = __builtin_cpu_is("amd");
 #endif
   auto const elements = [](auto... of) { return prefetch_distance(of...).elements; };
-  EXPECT_EQ(elements(Prefetched::updates), is_amd ? 0 : 128);
-  EXPECT_EQ(elements(Prefetched::updates, std::size_t{2}), is_amd ? 0 : 256);
+  EXPECT_EQ(elements(Prefetched::updates), is_amd ? 0 : 512);
+  EXPECT_EQ(elements(Prefetched::updates, std::size_t{2}), is_amd ? 0 : 1024);
   EXPECT_EQ(elements(Prefetched::sums), is_amd ? 1024 : 512);
   EXPECT_EQ(prefetch_distance(Prefetched::sums).far_bytes, is_amd ? 0 : 8192);
-  EXPECT_EQ(prefetch_distance(Prefetched::updates).far_bytes, is_amd ? 0 : 4096);
+  EXPECT_EQ(prefetch_distance(Prefetched::updates).far_bytes, is_amd ? 0 : 8192);
 }
 
 }  // namespace

@@ -5,12 +5,17 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::kernels::detail {
 
 inline constexpr bool has_bf16_pairs = std::endian::native == std::endian::little;
+
+/// Whether all of the types are bf16, apart from void.
+template <class... T>
+inline constexpr bool only_bf16 = ((std::is_same_v<T, bfloat16> || std::is_void_v<T>)&&...);
 
 TESSERA_FUNCTION inline std::uint32_t read_pair(bfloat16 const* from) {
   std::uint32_t pair;

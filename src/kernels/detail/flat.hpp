@@ -53,14 +53,16 @@ struct FlatStreamed {
   /// Asks for operands ahead, and stores results after as few elements as fill vectors of each
   /// operand: then reads and writes mix. @return where full groups end
   std::int64_t stream_ahead(std::int64_t at, std::int64_t end) const {
-    constexpr std::int64_t part = cache_line / Flat<Op, Out, A, B>::narrowest;
+    using Rule = Flat<Op, Out, A, B>;
+    constexpr std::int64_t part = cache_line / Rule::narrowest;
+    constexpr std::size_t stored = sizeof(Out) == 4 || Rule::in_pairs ? cache_line : 32;
     for (; at + group <= end; at += group) {
       prefetch<group>(rule.a + at, rule.ahead);
       if constexpr (inputs == 2) prefetch<group>(rule.b + at, rule.ahead);
       for (std::int64_t i = at; i < at + group; i += part) {
         alignas(cache_line) Out values[part];
         rule.compute(values, i, i + part);
-        stream_lines<part * sizeof(Out), sizeof(Out) == 4 ? cache_line : 32>(rule.out + i, values);
+        stream_lines<part * sizeof(Out), stored>(rule.out + i, values);
       }
     }
     return at;

@@ -27,9 +27,8 @@ struct Flat {
   static constexpr int pack = 16 / static_cast<int>(widest);
   static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per thread
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
-  /// The host takes the bf16 elements of one operand as pairs in a word.
-  static constexpr bool in_pairs =
-      inputs == 1 && std::is_same_v<Out, bfloat16> && std::is_same_v<A, bfloat16> && has_bf16_pairs;
+  /// The host takes bf16 elements as pairs in a word, where all operands are bf16.
+  static constexpr bool in_pairs = has_bf16_pairs && inputs > 0 && only_bf16<Out, A, B>;
 
   Op op;
   Out* out;
@@ -59,7 +58,8 @@ struct Flat {
         for (int i = 0; i < count; ++i) store(to[at - begin + i], at_element(at + i, factor[i]));
       }
     } else if constexpr (in_pairs) {
-      compute_pairs(op, to, a + begin, (end - begin) / 2);
+      if constexpr (inputs == 1) compute_pairs(op, to, (end - begin) / 2, a + begin);
+      if constexpr (inputs == 2) compute_pairs(op, to, (end - begin) / 2, a + begin, b + begin);
       if ((end - begin) % 2 != 0) store(to[end - 1 - begin], at_element(end - 1));
     } else {
 #pragma omp simd
@@ -91,12 +91,13 @@ struct Flat {
 
  private:
   /// Without `this`, whose members a store of words might change.
-  static KOKKOS_FUNCTION void compute_pairs(Op const f, Out* to, A const* x, std::int64_t pairs) {
+  template <class... In>
+  static KOKKOS_FUNCTION void compute_pairs(Op const f, Out* to, std::int64_t pairs,
+                                            In const*... x) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < pairs; ++i) {
-      std::uint32_t const pair = read_pair(x + 2 * i);
-      write_pair(to + 2 * i, pair_of(f(first_of_pair(pair)), f(second_of_pair(pair))));
-    }
+    for (std::int64_t i = 0; i < pairs; ++i)
+      write_pair(to + 2 * i, pair_of(f(first_of_pair(read_pair(x + 2 * i))...),
+                                     f(second_of_pair(read_pair(x + 2 * i))...)));
   }
   template <class... Factor>
   KOKKOS_FUNCTION float at_element(std::int64_t i, Factor... factor) const {

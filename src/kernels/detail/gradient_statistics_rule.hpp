@@ -21,51 +21,51 @@ namespace tessera::kernels::detail {
 /// finite exactly when every element is.
 template <class T>
 struct SumOfSquares {
-  static constexpr int lanes = 32;
+  static constexpr int width = 32;
   static constexpr int chunk = prefetched;
   double* partial;
   T const* in;
   PrefetchDistance ahead;
 
   KOKKOS_FUNCTION void operator()(std::int64_t block, std::int64_t begin, std::int64_t end) const {
-    double sum[lanes] = {};
+    double sum[width] = {};
     std::int64_t const rest = begin + (end - begin) / chunk * chunk;
     if constexpr (std::is_same_v<T, bfloat16> && has_bf16_pairs)
       add_pairs(sum, in, begin, rest, ahead);
     else
       add_chunks(sum, in, begin, rest, ahead);
-    for (std::int64_t i = rest; i < end; ++i) sum[(i - rest) % lanes] += square(load(in[i]));
-    for (int half = lanes / 2; half > 0; half /= 2)
+    for (std::int64_t i = rest; i < end; ++i) sum[(i - rest) % width] += square(load(in[i]));
+    for (int half = width / 2; half > 0; half /= 2)
       for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
     partial[block] = sum[0];
   }
 
  private:
-  static KOKKOS_FUNCTION void add_chunks(double (&sum)[lanes], T const* x, std::int64_t begin,
+  static KOKKOS_FUNCTION void add_chunks(double (&sum)[width], T const* x, std::int64_t begin,
                                          std::int64_t end, PrefetchDistance ahead) {
-    double s[lanes] = {};  // in registers
+    double s[width] = {};  // in registers
     for (std::int64_t at = begin; at < end; at += chunk) {
       prefetch<chunk>(x + at, ahead);
       if constexpr (std::is_same_v<T, float>) {
-        for (int i = 0; i < chunk; i += lanes)
-          for (int j = 0; j < lanes; ++j) s[j] += square(x[at + i + j]);
+        for (int i = 0; i < chunk; i += width)
+          for (int j = 0; j < width; ++j) s[j] += square(x[at + i + j]);
       } else {  // widened first: both in one loop vectorize badly
         float wide[chunk];
         for (int i = 0; i < chunk; ++i) wide[i] = load(x[at + i]);
-        for (int i = 0; i < chunk; i += lanes)
-          for (int j = 0; j < lanes; ++j) s[j] += square(wide[i + j]);
+        for (int i = 0; i < chunk; i += width)
+          for (int j = 0; j < width; ++j) s[j] += square(wide[i + j]);
       }
     }
-    for (int j = 0; j < lanes; ++j) sum[j] = s[j];
+    for (int j = 0; j < width; ++j) sum[j] = s[j];
   }
   /// Elements in words: sums of even elements, and of odd ones.
-  static KOKKOS_FUNCTION void add_pairs(double (&sum)[lanes], T const* x, std::int64_t begin,
+  static KOKKOS_FUNCTION void add_pairs(double (&sum)[width], T const* x, std::int64_t begin,
                                         std::int64_t end, PrefetchDistance ahead) {
-    constexpr int pairs = lanes / 2;
+    constexpr int pairs = width / 2;
     double even[pairs] = {}, odd[pairs] = {};
     for (std::int64_t at = begin; at < end; at += chunk) {
       prefetch<chunk>(x + at, ahead);
-      for (int i = 0; i < chunk; i += lanes)
+      for (int i = 0; i < chunk; i += width)
         for (int j = 0; j < pairs; ++j) {
           std::uint32_t const pair = read_pair(x + at + i + 2 * j);
           even[j] += square(first_of_pair(pair));

@@ -7,8 +7,7 @@ PrefetchDistance prefetch_distance(Prefetched by, std::size_t widest) {
   __builtin_cpu_init();
   if (__builtin_cpu_is("amd")) return {by == Prefetched::updates ? 0 : 1024, 0};
 #endif
-  if (by == Prefetched::sums) return {static_cast<std::int64_t>(2048 / widest), 8192};
-  return {static_cast<std::int64_t>(512 / widest), 4096};
+  return {static_cast<std::int64_t>(2048 / widest), 8192};
 }
 
 }  // namespace tessera::kernels::detail
