@@ -21,7 +21,7 @@ srun --kill-on-bad-exit=1 --wait=60 tessera-train "$@" || rc=$?
 code=$(tessera status --code --since "$started" -- "$@") || code=$((rc ? rc : 1))   # no status of this attempt: use srun's code, but never report success
 case $code in
   75) ;;                                                               # saved; resume in the next attempt
-  69) [[ $restarts -lt 3 ]] || exit 69 ;;                              # a rank or node was lost: retry on other nodes, at most three times
+  69|139) [[ $restarts -lt 3 ]] || exit "$code" ;;                     # a rank or node was lost, or crashed, as Open MPI at times in MPI_Init: retry, at most three times
   *) exit "$code" ;;                                                   # done, or an error that another attempt cannot fix
 esac
 scontrol requeue "$SLURM_JOB_ID"
