@@ -493,8 +493,8 @@ SCENARIOS = [templates_train, requeue_stops_where_it_must, time_limit_requeue_fi
              time_limit_is_known, shrink_and_grow, preempted_job_resumes, killed_for_memory, devices_of_each_rank, dead_node, stopped_node]
 
 
-def held(arguments, again=False):
-    """What the scenario returns."""
+def run_scenario(arguments, again=False):
+    """What the scenario returns. It starts again once where Open MPI has died in MPI_Init."""
     bench = Cluster(arguments)
     try:
         return globals()[arguments.scenario](bench)
@@ -504,7 +504,7 @@ def held(arguments, again=False):
         if again or not said:
             raise
     print(f"{arguments.scenario} starts again: Open MPI has died in MPI_Init (docs/development/tests.md):\n{said}", flush=True)
-    return held(arguments, again=True)
+    return run_scenario(arguments, again=True)
 
 
 def main():
@@ -517,7 +517,7 @@ def main():
         reason = pathlib.Path(arguments.cluster + ".skip")
         print("skipped:", reason.read_text().strip() if reason.exists() else "the cluster is not up")
         return 125 if reason.exists() else 1
-    if held(arguments) == 125:
+    if run_scenario(arguments) == 125:
         return 125
     print(f"{arguments.scenario}: holds")
     return 0
