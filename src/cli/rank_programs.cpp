@@ -131,11 +131,11 @@ void test_gpus(topology::MpiSession& session, Words const& words) {
   auto const report =
       cli::test_gpus({measured.compute(), measured.comm(), session.nodes(), session.info().host});
   std::vector<std::string> faults;
-  if (session.info().rank == 0) {
-    fmt::print("{}", gpu_table(report));
-    faults = gpu_faults(report);
+  if (report) {
+    fmt::print("{}", gpu_table(*report));
+    faults = gpu_faults(*report);
     for (auto const& fault : faults) fmt::print("FAULT  {}\n", fault);
-    if (faults.empty()) fmt::print("no fault on {}\n", counted(report.gpus.size(), "device"));
+    if (faults.empty()) fmt::print("no fault on {}\n", counted(report->gpus.size(), "device"));
   }
   auto const count = comm::all_reduce_value(
       measured.comm(), static_cast<std::int64_t>(faults.size()), comm::ReduceOp::max);

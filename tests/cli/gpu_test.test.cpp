@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <string>
 
 #include "fake_device.hpp"
 #include "mpi_test.hpp"
@@ -16,7 +18,7 @@ namespace {
 
 using topology::NodeIndex;
 
-GpuReport report_of_all() {
+std::optional<GpuReport> report_of_all() {
   auto const& session = test::session();
   auto const comm = comm::make_device(comm::make_mpi(session, std::chrono::seconds(60)),
                                       std::chrono::seconds(60), comm::DeviceTransport::staged);
@@ -29,15 +31,16 @@ TEST(GpuTest, FindsNoFaultInAWorkingDevice) {
   device.jitter_us = 100;
   auto const report = report_of_all();
   auto const ranks = static_cast<std::size_t>(test::session().info().world_size);
-  EXPECT_EQ(report.links.size(), ranks * (ranks - 1) / 2);
-  for (auto const& link : report.links) {
+  ASSERT_EQ(report.has_value(), test::session().info().rank == 0);
+  if (!report) return;
+  EXPECT_EQ(report->links.size(), ranks * (ranks - 1) / 2);
+  for (auto const& link : report->links) {
     EXPECT_EQ(link.wrong_bytes, 0);
     EXPECT_GT(link.bandwidth, 0.0);
   }
-  EXPECT_EQ(report.all_gather > 0.0 && report.reduce_scatter > 0.0, ranks > 1);
-  if (test::session().info().rank != 0) return;
-  ASSERT_EQ(report.gpus.size(), ranks);
-  for (auto const& gpu : report.gpus) {
+  EXPECT_EQ(report->all_gather > 0.0 && report->reduce_scatter > 0.0, ranks > 1);
+  ASSERT_EQ(report->gpus.size(), ranks);
+  for (auto const& gpu : report->gpus) {
     EXPECT_EQ(gpu.host, test::session().info().host);
     EXPECT_EQ(gpu.model, "fake device");
     EXPECT_GT(gpu.tested_bytes, std::int64_t{1} << 23);
@@ -68,8 +71,14 @@ class BrokenDevice final : public test::FakeDevice {
 TEST(GpuTest, SeesAChangedByteOfTheMemory) {
   BrokenDevice device(25);  // in the last of four rounds over seven pieces
   auto const report = report_of_all();
-  for (auto const& gpu : report.gpus) EXPECT_EQ(gpu.wrong_bytes, 1);
-  EXPECT_EQ(gpu_faults(report).empty(), test::session().info().rank != 0);
+  if (!report) return;
+  for (auto const& gpu : report->gpus) EXPECT_EQ(gpu.wrong_bytes, 1);
+  auto const faults = gpu_faults(*report);  // and slow links, where other jobs disturb them
+  auto const changed = [](std::string const& fault) {
+    return fault.find(": 1 byte of ") != std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(faults.begin(), faults.end(), changed),
+            test::session().info().world_size);
 }
 
 std::vector<NodeIndex> nodes_of(std::vector<int> const& numbers) {

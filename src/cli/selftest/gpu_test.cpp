@@ -299,7 +299,7 @@ std::vector<std::vector<GpuLink>> link_rounds(std::vector<topology::NodeIndex> c
   return out;
 }
 
-GpuReport test_gpus(GpuTest const& where) {
+std::optional<GpuReport> test_gpus(GpuTest const& where) {
   GpuReport out{.compares_speeds = !memory::device_is_simulated()};
   std::optional<DeviceTest> device;
   GpuFigures own;
@@ -312,6 +312,7 @@ GpuReport test_gpus(GpuTest const& where) {
     out.gpus.push_back(from_json(ConfigTree::parse(text, "figures of a rank")));
   out.links = test_links(where, *device);
   test_fabric(where, *device, out);
+  if (where.comm.rank() != 0) return std::nullopt;
   return out;
 }
 

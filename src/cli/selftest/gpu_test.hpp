@@ -2,6 +2,7 @@
 /// Tests the device of every rank and the links between them; the measuring part of
 /// `tessera selftest --gpus`.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,8 @@ std::vector<std::vector<GpuLink>> link_rounds(std::vector<topology::NodeIndex> c
 
 /// Writes and reads back a quarter of the free memory (at most 16 GiB), multiplies and compares
 /// with double precision, copies to and from the host; then messages between pairs of ranks, then
-/// all-gather and reduce-scatter of all ranks. Takes seconds. Collective; complete on rank 0.
+/// all-gather and reduce-scatter of all ranks. Takes seconds. Collective; rank 0 has the report.
 /// @throws OutOfMemoryError, PeerLostError
-GpuReport test_gpus(GpuTest const& where);
+std::optional<GpuReport> test_gpus(GpuTest const& where);
 
 }  // namespace tessera::cli
