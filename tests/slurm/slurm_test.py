@@ -230,27 +230,30 @@ def shrink_and_grow(b):
         file.write_text(json.dumps(dict(document, deepspeed=zero(3 if ranks != 2 else 2))))
         (b.work / "ranks").write_text(str(ranks))
 
-    def go_on_with(ranks, nodes, seen):
+    def stop(seen):
+        """Stops the running attempt some steps later; the job waits in the queue then. Returns the step."""
         b.wait_for_losses("run", seen + 5)
-        attempt(ranks)  # what the next attempt reads
         b.run(["scancel", "--signal=USR1", job])
         wait_for(lambda: b.field(job, "JobState") == "PENDING", 60)
         status = b.status("run")
         assert status["exit_code"] == 75 and "SIGUSR1" in status["reason"], status
-        b.run(["scontrol", "update", f"JobId={job}", f"NumNodes={nodes}-{nodes}", f"NumTasks={2 * nodes}", "StartTime=now+3"])
         return status["step"]
+
+    def go_on_with(ranks, nodes):
+        attempt(ranks)  # what the next attempt reads; Slurm lets a requeued job wait some seconds
+        b.run(["scontrol", "update", f"JobId={job}", f"NumNodes={nodes}-{nodes}", f"NumTasks={2 * nodes}", "StartTime=now+3"])
 
     attempt(4)
     template = b.work / "requeue.sh"  # the shipped one, but with as many ranks as the file says: three on two nodes are not the same on each
     template.write_text((b.source / "slurm/requeue.sh").read_text().replace("srun --kill", f"srun --ntasks=$(cat {b.work}/ranks) --kill"))
     job = submit(b, template, [str(file)], "--nodes=2", "--ntasks-per-node=2", "--signal=USR1@10", log="requeue")
-    first = go_on_with(2, 1, 0)
-    second = go_on_with(3, 2, first)
-    b.wait_for_losses("run", second + 5)
-    steps = second + 20
+    first = stop(0)
+    go_on_with(2, 1)
+    second = stop(first)
+    go_on_with(3, 2)
+    steps = stop(second) + 10
     words["max_steps"] = steps
-    attempt(3)
-    b.run(["scancel", "--signal=USR1", job])
+    go_on_with(3, 2)
     ends_well(b, job)
     output = b.output(job)
     for ranks, nodes in ((4, "2 nodes"), (2, "1 node"), (3, "2 nodes")):

@@ -2,7 +2,8 @@
 
 #include "detail/quantization_table.hpp"
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#define TESSERA_MAPS_IN_REGISTERS
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"  // of GCC 12's own header: its bug 105593
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -29,7 +30,7 @@ void encode_each(float const* values, float divisor, std::uint8_t* codes) {
   for (int j = 0; j < chunk; ++j) codes[j] = static_cast<std::uint8_t>(wide[j]);
 }
 
-#if defined(__AVX512F__)
+#ifdef TESSERA_MAPS_IN_REGISTERS
 
 template <DynamicMap map>
 void encode_one(float const* values, int i, float divisor, std::uint8_t* codes) {
@@ -39,51 +40,62 @@ void encode_one(float const* values, int i, float divisor, std::uint8_t* codes) 
 
 constexpr int lanes = 16;
 
-/// The magnitudes of a map in registers, and how the rank of a magnitude x is computed.
+/// The magnitudes of a map in registers, and lines from which the rank of a magnitude x follows.
 ///
 /// The map has seven decades, k = 0 to 6, with `count` equal cells from 10^(k - 7) to 10^(k - 6)
-/// and a number in the middle of each. In cells of its decade x is at u = scale x - count / 9, and
-/// the borders between ranks are the borders of cells but for three: below the first cell of a
-/// decade, where the border is 0.2 cells too high because the cells of the previous decade are
-/// smaller; below the first number, next to 0; above the last number, next to 1. The cells next to
-/// these are stretched. Where x is closer to a border than rounding errors are, the table decides.
+/// and a number in the middle of each. Decade k is a line of slope count / (0.9 * 10^(k - 6)) in
+/// ranks, a fifth of the slope of the decade below it. The borders between ranks are where lines
+/// pass integers but for three: below the first cell of a decade the border is 0.2 cells above the
+/// decade's begin, because the cells below are smaller; below the first number, next to 0; above
+/// the last number, next to 1. A steeper line through the border stands for the cells below it.
+/// Slopes fall as x grows, so the rank is the least of all lines, three of which an octave needs;
+/// and the last border's line, where that is greater.
 template <DynamicMap map>
 struct ChunkTable {
   static constexpr bool is_signed = map == DynamicMap::signed_values;
   static constexpr int ranks = is_signed ? 128 : 256;
-  static constexpr int first_exponent = QuantizationTable::first_key >> 7;
-  static constexpr int first_count = is_signed ? 1 : 2;  ///< doubles in each decade
-  static constexpr float last_count = 64.0f * first_count;
-  /// Where cell 0 of a decade begins, and of decade 0, in cells.
-  static constexpr float first_border = 0.2f;
-  static constexpr float border_of_zero = is_signed ? 0.175f / 0.9f : 0.125f / 0.9f;
-  /// Errors of u are below 1e-4: fp32 has a spacing of 1.5e-5 for ranks from 128 on, and a product
-  /// with the inverse of the divisor is up to 2 such spacings off.
-  static constexpr float margin = 0x1p-12f;
+  static constexpr int octaves = 32;        ///< of exponents modulo 32; those of 2^-24 to 1 differ
+  static constexpr int fraction_bits = 12;  ///< of ranks as integers
+  static constexpr double steeper = 1.25, steeper_last = 4.0 / 3.0;
 
   alignas(64) std::array<float, ranks> number{};
-  /// Of the octaves from 2^-24 to 1: the power of ten in it, or infinity, and the decade below it.
-  alignas(64) std::array<float, 32> power_of_ten{};
-  alignas(64) std::array<std::int32_t, 32> decade{};
-  alignas(64) std::array<float, 16> scale{}, ninth{};  ///< of each decade; ninth: of count
+  /// The line of the last decade in an octave is x * slope + own. Through its first border goes
+  /// x * slope * steeper + border; the decade below, if a part of the octave is in it, is
+  /// x * slope * 5 + below, else infinity. In units of 2^-fraction_bits ranks.
+  alignas(64) std::array<float, octaves> slope{}, own{}, border{}, below{};
+  float last = 0.0f;  ///< the line of the last border is line * steeper_last + last
 
   ChunkTable() {
     constexpr int zero = is_signed ? QuantizationTable::zero_of_signed : 0;
     for (std::size_t r = 0; r < number.size(); ++r) number[r] = numbers_of(map)[zero + r];
-    for (std::size_t e = 0; e < power_of_ten.size(); ++e) {
-      double const octave = std::ldexp(1.0, static_cast<int>(e) + first_exponent - 127);
-      power_of_ten[e] = std::numeric_limits<float>::infinity();
-      for (int k = 1; k <= 6; ++k) {
-        double const power = std::pow(10.0, k - 7);
-        if (power <= octave) decade[e] = k;
-        if (power > octave && power < 2.0 * octave) power_of_ten[e] = static_cast<float>(power);
-      }
-    }
-    for (std::size_t k = 0; k < 7; ++k) {
-      double const count = first_count << k;
-      scale[k] = static_cast<float>(std::pow(10.0, 6.0 - static_cast<double>(k)) * count / 0.9);
-      ninth[k] = static_cast<float>(count / 9.0);
-    }
+    for (int exponent = -24; exponent <= 0; ++exponent) add_octave(exponent);
+    double const border_of_last = first_rank(7) - 0.25, last_number = first_rank(7);
+    last = unit(last_number - steeper_last * border_of_last);
+  }
+
+ private:
+  static double count(int decade) { return std::ldexp(is_signed ? 1.0 : 2.0, decade); }
+  static double first_rank(int decade) { return count(decade) - (is_signed ? 0.0 : 1.0); }
+  static float unit(double ranks) { return static_cast<float>(std::ldexp(ranks, fraction_bits)); }
+  /// The decade with @p x; 0 below the first, 6 above the last.
+  static int decade_of(double x) {
+    int k = 0;
+    while (k < 6 && std::pow(10.0, k - 6) <= x) ++k;
+    return k;
+  }
+
+  void add_octave(int exponent) {
+    auto const at = static_cast<std::size_t>(exponent + 127) % octaves;
+    double const begin = std::ldexp(1.0, exponent);
+    int const k = decade_of(std::nextafter(2.0 * begin, 0.0)), low = decade_of(begin);
+    double const ninth = count(k) / 9.0;
+    double const border_of_zero = is_signed ? 0.175 / 0.9 : 0.125 / 0.9;
+    double const cells_to_border = ninth + (k == 0 ? border_of_zero : 0.2);
+    slope[at] = unit(std::pow(10.0, 6 - k) * count(k) / 0.9);
+    own[at] = unit(first_rank(k) - ninth);
+    border[at] = unit(first_rank(k) - steeper * cells_to_border);
+    below[at] =
+        low < k ? unit(first_rank(low) - count(low) / 9.0) : std::numeric_limits<float>::infinity();
   }
 };
 
@@ -117,7 +129,7 @@ struct Registers {
 };
 
 template <DynamicMap map>
-void decode(std::uint8_t const* codes, float absmax, float* out) {
+void decode_by_words(std::uint8_t const* codes, float absmax, float* out) {
   auto const& table = chunk_table<map>();
   Registers<ChunkTable<map>::ranks / lanes> const number(table.number.data());
   __m512 const scale = _mm512_set1_ps(absmax);
@@ -141,75 +153,142 @@ void decode(std::uint8_t const* codes, float absmax, float* out) {
   }
 }
 
-/// Ranks of 16 magnitudes from 2^-24 to 1.
+/// The bytes of the 256 numbers of a map: byte b of each is plane b.
+struct NumberPlanes {
+  alignas(64) std::array<std::array<std::uint8_t, 256>, 4> plane{};
+
+  explicit NumberPlanes(DynamicMap map) {
+    auto const numbers = numbers_of(map);
+    for (std::size_t code = 0; code < numbers.size(); ++code)
+      for (std::size_t b = 0; b < plane.size(); ++b)
+        plane[b][code] =
+            static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(numbers[code]) >> (8 * b));
+  }
+};
+
+template <DynamicMap map>
+NumberPlanes const& number_planes() {
+  static NumberPlanes const planes(map);
+  return planes;
+}
+
+/// Moves the words of 4 bytes so that quarter i of each 128 bits gets those of vector i; its own
+/// inverse.
+__m512i transposed(__m512i words) {
+  return _mm512_permutexvar_epi32(
+      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), words);
+}
+
+/// Looks up each byte of 64 numbers, then puts the bytes of each number together.
+template <DynamicMap map>
+__attribute__((target("avx512vbmi"))) void decode_by_bytes(std::uint8_t const* codes, float absmax,
+                                                           float* out) {
+  auto const& planes = number_planes<map>().plane;
+  __m512 const scale = _mm512_set1_ps(absmax);
+  for (int j = 0; j < chunk; j += 4 * lanes) {
+    __m512i const code = transposed(_mm512_loadu_si512(codes + j));
+    __mmask64 const upper = _mm512_movepi8_mask(code),
+                    odd = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64));
+    __mmask64 const quarter[] = {~upper & odd, upper & ~odd, upper & odd};
+    __m512i byte[4];
+    for (std::size_t b = 0; b < 4; ++b) {
+      byte[b] = _mm512_permutexvar_epi8(code, _mm512_load_si512(planes[b].data()));
+      for (std::size_t q = 0; q < 3; ++q)
+        byte[b] = _mm512_mask_permutexvar_epi8(byte[b], quarter[q], code,
+                                               _mm512_load_si512(planes[b].data() + 64 * (q + 1)));
+    }
+    __m512i const low[] = {_mm512_unpacklo_epi8(byte[0], byte[1]),
+                           _mm512_unpackhi_epi8(byte[0], byte[1])},
+                  high[] = {_mm512_unpacklo_epi8(byte[2], byte[3]),
+                            _mm512_unpackhi_epi8(byte[2], byte[3])};
+    for (int i = 0; i < 4; ++i) {
+      __m512i const number = i % 2 == 0 ? _mm512_unpacklo_epi16(low[i / 2], high[i / 2])
+                                        : _mm512_unpackhi_epi16(low[i / 2], high[i / 2]);
+      _mm512_storeu_ps(out + j + i * lanes, _mm512_mul_ps(_mm512_castsi512_ps(number), scale));
+    }
+  }
+}
+
+template <DynamicMap map>
+void decode(std::uint8_t const* codes, float absmax, float* out, CodeLookup lookup) {
+  static bool const has_vbmi = __builtin_cpu_supports("avx512vbmi");
+  if (has_vbmi && lookup == CodeLookup::fastest) return decode_by_bytes<map>(codes, absmax, out);
+  decode_by_words<map>(codes, absmax, out);
+}
+
+/// Ranks of 16 magnitudes from 2^-24 to 1, and a little above.
 template <DynamicMap map>
 class Ranks {
   using Table = ChunkTable<map>;
 
  public:
   explicit Ranks(Table const& table)
-      : power_of_ten_(table.power_of_ten.data()),
-        decade_low_(_mm512_load_si512(table.decade.data())),
-        decade_high_(_mm512_load_si512(table.decade.data() + lanes)),
-        scale_(_mm512_load_ps(table.scale.data())),
-        ninth_(_mm512_load_ps(table.ninth.data())) {}
+      : slope_(table.slope.data()),
+        own_(table.own.data()),
+        border_(table.border.data()),
+        below_(table.below.data()),
+        last_(_mm512_set1_ps(table.last)) {}
 
-  /// @param unclear lanes in which the rank may be one too high or too low
-  __m512i operator()(__m512i magnitude, __mmask16& unclear) const {
-    __m512 const x = _mm512_castsi512_ps(magnitude);
-    __m512i const octave = _mm512_sub_epi32(_mm512_srli_epi32(magnitude, 23),
-                                            _mm512_set1_epi32(Table::first_exponent));
-    __m512i decade = _mm512_permutex2var_epi32(decade_low_, octave, decade_high_);
-    __mmask16 const is_above = _mm512_cmp_ps_mask(x, power_of_ten_[octave], _CMP_GE_OQ);
-    decade = _mm512_mask_add_epi32(decade, is_above, decade, _mm512_set1_epi32(1));
-    __m512 const ninth = _mm512_permutexvar_ps(decade, ninth_);
-    __m512 u = _mm512_fmsub_ps(x, _mm512_permutexvar_ps(decade, scale_), ninth);
-    constexpr float slope = 1.0f / (1.0f - Table::first_border),
-                    slope_at_zero = 1.0f / (1.0f - Table::border_of_zero);
-    __mmask16 const is_first = _mm512_testn_epi32_mask(decade, decade);
-    __m512 const stretch =
-        _mm512_mask_mov_ps(_mm512_set1_ps(slope), is_first, _mm512_set1_ps(slope_at_zero));
-    // 1 + stretch (u - 1) below the border of the first cell
-    __m512 const one = _mm512_set1_ps(1.0f);
-    u = _mm512_min_ps(u, _mm512_fmadd_ps(_mm512_sub_ps(u, one), stretch, one));
-    u = _mm512_max_ps(u, _mm512_fmadd_ps(u, _mm512_set1_ps(4.0f / 3.0f),
-                                         _mm512_set1_ps((1.0f - Table::last_count) / 3.0f)));
-    // the decade begins with rank count, or count - 1
-    __m512 rank = _mm512_fmadd_ps(ninth, _mm512_set1_ps(9.0f), u);
-    if constexpr (!Table::is_signed) rank = _mm512_sub_ps(rank, one);
-    __m512 const border = _mm512_roundscale_ps(rank, _MM_FROUND_TO_NEAREST_INT);
-    unclear = _mm512_cmp_ps_mask(_mm512_abs_ps(_mm512_sub_ps(rank, border)),
-                                 _mm512_set1_ps(Table::margin), _CMP_LT_OQ);
-    return _mm512_cvttps_epi32(rank);
+  /// In units of 2^-fraction_bits, rounded to nearest. Errors of the lines are below half a unit,
+  /// so that ranks are right where the fraction is not 0.
+  __m512i operator()(__m512 x) const {
+    __m512i const octave = _mm512_srli_epi32(_mm512_castps_si512(x), 23);
+    __m512 const rise = _mm512_mul_ps(x, slope_[octave]);
+    __m512 line = _mm512_add_ps(rise, own_[octave]);
+    line = _mm512_min_ps(line, _mm512_fmadd_ps(rise, steeper_, border_[octave]));
+    line = _mm512_min_ps(line, _mm512_fmadd_ps(rise, five_, below_[octave]));
+    line = _mm512_max_ps(line, _mm512_fmadd_ps(line, steeper_last_, last_));
+    return _mm512_cvtps_epi32(line);
   }
 
  private:
-  Registers<2> power_of_ten_;
-  __m512i decade_low_, decade_high_;
-  __m512 scale_, ninth_;
+  Registers<2> slope_, own_, border_, below_;
+  __m512 last_;
+  __m512 const steeper_ = _mm512_set1_ps(Table::steeper), five_ = _mm512_set1_ps(5.0f);
+  __m512 const steeper_last_ = _mm512_set1_ps(Table::steeper_last);
 };
+
+/// The lowest bytes of 64 values below 256; quarter i of each 128 bits is of vector i.
+__m512i unsigned_bytes(__m512i const (&values)[4]) {
+  return _mm512_packus_epi16(_mm512_packus_epi32(values[0], values[1]),
+                             _mm512_packus_epi32(values[2], values[3]));
+}
+/// 64 values in the range of a byte: those outside it get its end.
+__m512i signed_bytes(__m512i const (&values)[4]) {
+  return _mm512_packs_epi16(_mm512_packs_epi32(values[0], values[1]),
+                            _mm512_packs_epi32(values[2], values[3]));
+}
+
+/// Codes of ranks, with the sign of @p values.
+template <DynamicMap map>
+__m512i codes_of(__m512i ranks, __m512i const (&values)[4]) {
+  if constexpr (map == DynamicMap::unsigned_values) return ranks;
+  __mmask64 const negative = _mm512_movepi8_mask(signed_bytes(values));
+  __m512i const zero = _mm512_set1_epi8(QuantizationTable::zero_of_signed);
+  __m512i const most = _mm512_min_epu8(ranks, zero);  // the map has no -1
+  return _mm512_mask_sub_epi8(_mm512_add_epi8(zero, ranks), negative, zero, most);
+}
 
 template <DynamicMap map>
 void encode(float const* values, float divisor, std::uint8_t* codes) {
   if (!(divisor > 0x1p-125f && divisor < 0x1p125f)) return encode_each<map>(values, divisor, codes);
-  Ranks<map> const ranks(chunk_table<map>());
-  __m512 const inverse = _mm512_set1_ps(1.0f / divisor);
-  __m512i const first = _mm512_set1_epi32(QuantizationTable::first_key << 16),
-                last = _mm512_set1_epi32(QuantizationTable::last_key << 16);
+  auto const& table = chunk_table<map>();
+  Ranks<map> const ranks(table);
+  __m512 const inverse = _mm512_set1_ps(1.0f / divisor), first = _mm512_set1_ps(0x1p-24f);
+  __m512i const fraction = _mm512_set1_epi32((1 << table.fraction_bits) - 1);
   __mmask16 unclear[chunk / lanes];
-  for (int j = 0; j < chunk; j += lanes) {
-    __m512i const bits = _mm512_castps_si512(_mm512_mul_ps(_mm512_loadu_ps(values + j), inverse));
-    __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(INT32_MAX));
-    magnitude = _mm512_max_epi32(_mm512_min_epi32(magnitude, last), first);
-    __m512i rank = ranks(magnitude, unclear[j / lanes]);
-    if constexpr (map == DynamicMap::signed_values) {
-      __m512i const sign = _mm512_srai_epi32(bits, 31),
-                    zero = _mm512_set1_epi32(QuantizationTable::zero_of_signed);
-      rank = _mm512_min_epi32(
-          rank, _mm512_add_epi32(sign, _mm512_set1_epi32(QuantizationTable::zero_of_signed + 1)));
-      rank = _mm512_add_epi32(zero, _mm512_sub_epi32(_mm512_xor_si512(rank, sign), sign));
+  for (int j = 0; j < chunk; j += 4 * lanes) {
+    __m512i quotient[4], rank[4];
+    for (int i = 0; i < 4; ++i) {
+      __m512 const x = _mm512_mul_ps(_mm512_loadu_ps(values + j + i * lanes), inverse);
+      constexpr int larger_magnitude = 0b1011;
+      __m512i const fine = ranks(_mm512_range_ps(x, first, larger_magnitude));
+      unclear[j / lanes + i] = _mm512_testn_epi32_mask(fine, fraction);
+      quotient[i] = _mm512_castps_si512(x);
+      rank[i] = _mm512_srli_epi32(fine, table.fraction_bits);
     }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + j), _mm512_cvtepi32_epi8(rank));
+    __m512i const packed = codes_of<map>(unsigned_bytes(rank), quotient);
+    _mm512_storeu_si512(codes + j, transposed(packed));
   }
   // after the loop: calls in it would push the constants out of the registers
   for (int j = 0; j < chunk; j += lanes)
@@ -220,7 +299,7 @@ void encode(float const* values, float divisor, std::uint8_t* codes) {
 #else
 
 template <DynamicMap map>
-void decode(std::uint8_t const* codes, float absmax, float* out) {
+void decode(std::uint8_t const* codes, float absmax, float* out, CodeLookup) {
   float const* const number = numbers_of(map).data();
   for (int j = 0; j < chunk; ++j) out[j] = number[codes[j]] * absmax;
 }
@@ -234,11 +313,12 @@ void encode(float const* values, float divisor, std::uint8_t* codes) {
 
 }  // namespace
 
-void decode_chunk(DynamicMap map, std::uint8_t const* codes, float absmax, float* out) {
+void decode_chunk(DynamicMap map, std::uint8_t const* codes, float absmax, float* out,
+                  CodeLookup lookup) {
   if (map == DynamicMap::signed_values)
-    decode<DynamicMap::signed_values>(codes, absmax, out);
+    decode<DynamicMap::signed_values>(codes, absmax, out, lookup);
   else
-    decode<DynamicMap::unsigned_values>(codes, absmax, out);
+    decode<DynamicMap::unsigned_values>(codes, absmax, out, lookup);
 }
 
 void encode_chunk(DynamicMap map, float const* values, float divisor, std::uint8_t* codes) {

@@ -56,10 +56,8 @@ struct QuantizedChunks {
     if (!decide(c)) return;
     Run const& r = run_of(item);
     std::int64_t const first = (item - r.first_item) * chunks_of_item;
-    for (std::int64_t k = first; k < first + chunks_of_item; ++k) {
-      prefetch_chunk(r, k + 2, States());
+    for (std::int64_t k = first; k < first + chunks_of_item; ++k)
       if (k * quantization_chunk < r.numel) update<1>(c, r, k, 0, Alone());
-    }
   }
   /// On a device.
   template <class Team>
@@ -72,16 +70,21 @@ struct QuantizedChunks {
   }
 
  private:
-  /// The arithmetic of a chunk is long enough to hide most of the reads of later ones.
-  template <std::size_t... S>
-  KOKKOS_FUNCTION void prefetch_chunk(Run const& r, std::int64_t k,
-                                      std::index_sequence<S...>) const {
-    constexpr std::int64_t n = quantization_chunk;
-    prefetch<n>(r.master + k * n);
-    (prefetch<n>(r.states[S].codes + k * n), ...);
-    for_type(gradient_dtype, r.gradient, [&](auto* g) { prefetch<n>(g + k * n); });
+  /// A host thread asks for quarter @p q of the chunk after the next one. The arithmetic of a chunk
+  /// is long enough to hide most reads of later ones, if they are not asked for all at once.
+  template <int lanes>
+  KOKKOS_FUNCTION void prefetch_quarter(Run const& r, std::int64_t k, int q) const {
+    if constexpr (lanes == 1) prefetch_from<quantization_chunk / 4>(r, k, q, States());
+  }
+  template <std::int64_t n, std::size_t... S>
+  KOKKOS_FUNCTION void prefetch_from(Run const& r, std::int64_t k, int q,
+                                     std::index_sequence<S...>) const {
+    std::int64_t const at = (k + 2) * quantization_chunk + q * n;
+    prefetch<n>(r.master + at);
+    (prefetch<n>(r.states[S].codes + at), ...);
+    for_type(gradient_dtype, r.gradient, [&](auto* g) { prefetch<n>(g + at); });
     if (r.weights_out)
-      for_type(weights_dtype, r.weights_out, [&](auto* w) { prefetch<n>(w + k * n); });
+      for_type(weights_dtype, r.weights_out, [&](auto* w) { prefetch<n>(w + at); });
   }
 
   struct Alone {
@@ -129,11 +132,15 @@ struct QuantizedChunks {
                               Team const& team, Count count) const {
     std::int64_t const at = k * quantization_chunk + lane;
     Values<lanes> x;
+    prefetch_quarter<lanes>(r, k, 0);
     for_type(gradient_dtype, r.gradient,
              [&](auto* g) { load_values<lanes>(g + at, count, x.gradient); });
     load_values<lanes>(r.master + at, count, x.master);
+    prefetch_quarter<lanes>(r, k, 1);
     read_states<lanes>(r, {at, k}, count, x, States());
+    prefetch_quarter<lanes>(r, k, 2);
     apply(c, r.rates, count, x, States());
+    prefetch_quarter<lanes>(r, k, 3);
     store_values<lanes>(x.master, count, r.master + at);
     if (r.weights_out)
       for_type(weights_dtype, r.weights_out,
