@@ -33,11 +33,16 @@ TEST(KernelTimes, OutermostKernelsCountWhereTheyBelong) {
   { detail::Timed const elsewhere(*worker, "tessera::kernels::adamw"); }
   auto const entries = times.take();
   ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0].work, Work::head);
-  EXPECT_EQ(entries[0].calls, 2);
-  EXPECT_EQ(entries[1].work, Work::products);
-  EXPECT_GE(entries[1].seconds, 2e-3);
-  EXPECT_GT(entries[0].seconds, entries[1].seconds);
+  EXPECT_GE(entries[0].seconds, entries[1].seconds) << "the longest first";
+  // on a busy machine one pass may take longer than four
+  auto const& head = entries[entries[0].work == Work::head ? 0 : 1];
+  auto const& product = entries[entries[0].work == Work::head ? 1 : 0];
+  EXPECT_EQ(head.work, Work::head);
+  EXPECT_EQ(head.calls, 2);
+  EXPECT_GE(head.seconds, 8e-3);
+  EXPECT_EQ(product.work, Work::products);
+  EXPECT_EQ(product.calls, 1);
+  EXPECT_GE(product.seconds, 2e-3);
   EXPECT_TRUE(times.take().empty());
 }
 
