@@ -37,7 +37,8 @@ TEST(Planner, RowsOfAComparisonAreThoseOfTheirChoices) {
   Planner planner(request);
   int too_large = 0;
   for (auto const& row : planner.compare()) {
-    auto const& all = Planner(request).evaluate(row.choice);
+    Planner of_choice(request);
+    auto const& all = of_choice.evaluate(row.choice);
     EXPECT_EQ(row.fits, all.fits);
     EXPECT_EQ(row.device_bytes, all.device_bytes);
     ASSERT_TRUE(row.time) << text_of(row.choice);
