@@ -34,7 +34,7 @@ TEST(KernelTimes, OutermostKernelsCountWhereTheyBelong) {
   auto const entries = times.take();
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_GE(entries[0].seconds, entries[1].seconds) << "the longest first";
-  // on a busy machine one pass may take longer than four
+  // on a busy machine one sleep may take longer than four
   auto const& head = entries[entries[0].work == Work::head ? 0 : 1];
   auto const& product = entries[entries[0].work == Work::head ? 1 : 0];
   EXPECT_EQ(head.work, Work::head);

@@ -38,7 +38,7 @@ void encode_one(float const* values, int i, float divisor, std::uint8_t* codes) 
       QuantizationTable::code<map>(host_table(map).bucket, values[i], divisor));
 }
 
-constexpr int lanes = 16;
+constexpr int width = 16;  // floats in a register
 
 /// The magnitudes of a map in registers, and lines from which the rank of a magnitude x follows.
 ///
@@ -47,7 +47,7 @@ constexpr int lanes = 16;
 /// ranks, a fifth of the slope of the decade below it. The borders between ranks are where lines
 /// pass integers but for three: below the first cell of a decade the border is 0.2 cells above the
 /// decade's begin, because the cells below are smaller; below the first number, next to 0; above
-/// the last number, next to 1. A steeper line through the border stands for the cells below it.
+/// the last number, next to 1. A steeper line through the border replaces the first line below it.
 /// Slopes fall as x grows, so the rank is the least of all lines, three of which an octave needs;
 /// and the last border's line, where that is greater.
 template <DynamicMap map>
@@ -69,8 +69,8 @@ struct ChunkTable {
     constexpr int zero = is_signed ? QuantizationTable::zero_of_signed : 0;
     for (std::size_t r = 0; r < number.size(); ++r) number[r] = numbers_of(map)[zero + r];
     for (int exponent = -24; exponent <= 0; ++exponent) add_octave(exponent);
-    double const border_of_last = first_rank(7) - 0.25, last_number = first_rank(7);
-    last = unit(last_number - steeper_last * border_of_last);
+    double const rank_of_last = first_rank(7), line_at_border = rank_of_last - 0.25;
+    last = unit(rank_of_last - steeper_last * line_at_border);
   }
 
  private:
@@ -111,7 +111,7 @@ struct Registers {
   __m512 part[count];
 
   explicit Registers(float const* values) {
-    for (int i = 0; i < count; ++i) part[i] = _mm512_load_ps(values + i * lanes);
+    for (int i = 0; i < count; ++i) part[i] = _mm512_load_ps(values + i * width);
   }
   /// values[index] for indices below 16 * count.
   __m512 operator[](__m512i index) const {
@@ -131,9 +131,9 @@ struct Registers {
 template <DynamicMap map>
 void decode_by_words(std::uint8_t const* codes, float absmax, float* out) {
   auto const& table = chunk_table<map>();
-  Registers<ChunkTable<map>::ranks / lanes> const number(table.number.data());
+  Registers<ChunkTable<map>::ranks / width> const number(table.number.data());
   __m512 const scale = _mm512_set1_ps(absmax);
-  for (int j = 0; j < chunk; j += lanes) {
+  for (int j = 0; j < chunk; j += width) {
     __m512i code =
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<__m128i const*>(codes + j)));
     __m512 value;
@@ -185,7 +185,7 @@ __attribute__((target("avx512vbmi"))) void decode_by_bytes(std::uint8_t const* c
                                                            float* out) {
   auto const& planes = number_planes<map>().plane;
   __m512 const scale = _mm512_set1_ps(absmax);
-  for (int j = 0; j < chunk; j += 4 * lanes) {
+  for (int j = 0; j < chunk; j += 4 * width) {
     __m512i const code = transposed(_mm512_loadu_si512(codes + j));
     __mmask64 const upper = _mm512_movepi8_mask(code),
                     odd = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64));
@@ -204,7 +204,7 @@ __attribute__((target("avx512vbmi"))) void decode_by_bytes(std::uint8_t const* c
     for (int i = 0; i < 4; ++i) {
       __m512i const number = i % 2 == 0 ? _mm512_unpacklo_epi16(low[i / 2], high[i / 2])
                                         : _mm512_unpackhi_epi16(low[i / 2], high[i / 2]);
-      _mm512_storeu_ps(out + j + i * lanes, _mm512_mul_ps(_mm512_castsi512_ps(number), scale));
+      _mm512_storeu_ps(out + j + i * width, _mm512_mul_ps(_mm512_castsi512_ps(number), scale));
     }
   }
 }
@@ -276,14 +276,14 @@ void encode(float const* values, float divisor, std::uint8_t* codes) {
   Ranks<map> const ranks(table);
   __m512 const inverse = _mm512_set1_ps(1.0f / divisor), first = _mm512_set1_ps(0x1p-24f);
   __m512i const fraction = _mm512_set1_epi32((1 << table.fraction_bits) - 1);
-  __mmask16 unclear[chunk / lanes];
-  for (int j = 0; j < chunk; j += 4 * lanes) {
+  __mmask16 unclear[chunk / width];
+  for (int j = 0; j < chunk; j += 4 * width) {
     __m512i quotient[4], rank[4];
     for (int i = 0; i < 4; ++i) {
-      __m512 const x = _mm512_mul_ps(_mm512_loadu_ps(values + j + i * lanes), inverse);
+      __m512 const x = _mm512_mul_ps(_mm512_loadu_ps(values + j + i * width), inverse);
       constexpr int larger_magnitude = 0b1011;
       __m512i const fine = ranks(_mm512_range_ps(x, first, larger_magnitude));
-      unclear[j / lanes + i] = _mm512_testn_epi32_mask(fine, fraction);
+      unclear[j / width + i] = _mm512_testn_epi32_mask(fine, fraction);
       quotient[i] = _mm512_castps_si512(x);
       rank[i] = _mm512_srli_epi32(fine, table.fraction_bits);
     }
@@ -291,8 +291,8 @@ void encode(float const* values, float divisor, std::uint8_t* codes) {
     _mm512_storeu_si512(codes + j, transposed(packed));
   }
   // after the loop: calls in it would push the constants out of the registers
-  for (int j = 0; j < chunk; j += lanes)
-    for (unsigned left = unclear[j / lanes]; left != 0; left &= left - 1)
+  for (int j = 0; j < chunk; j += width)
+    for (unsigned left = unclear[j / width]; left != 0; left &= left - 1)
       encode_one<map>(values, j + std::countr_zero(left), divisor, codes);
 }
 

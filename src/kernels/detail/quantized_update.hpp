@@ -70,15 +70,12 @@ struct QuantizedChunks {
   }
 
  private:
-  /// A host thread asks for quarter @p q of the chunk after the next one. The arithmetic of a chunk
-  /// is long enough to hide most reads of later ones, if they are not asked for all at once.
-  template <int lanes>
-  KOKKOS_FUNCTION void prefetch_quarter(Run const& r, std::int64_t k, int q) const {
-    if constexpr (lanes == 1) prefetch_from<quantization_chunk / 4>(r, k, q, States());
-  }
-  template <std::int64_t n, std::size_t... S>
-  KOKKOS_FUNCTION void prefetch_from(Run const& r, std::int64_t k, int q,
-                                     std::index_sequence<S...>) const {
+  /// Prefetches quarter @p q of the chunk after the next one, on the host. The arithmetic of a
+  /// chunk is long enough to hide most reads of later ones, if they are not requested all together.
+  template <std::size_t... S>
+  KOKKOS_FUNCTION void prefetch_quarter(Run const& r, std::int64_t k, int q,
+                                        std::index_sequence<S...>) const {
+    constexpr std::int64_t n = quantization_chunk / 4;
     std::int64_t const at = (k + 2) * quantization_chunk + q * n;
     prefetch<n>(r.master + at);
     (prefetch<n>(r.states[S].codes + at), ...);
@@ -132,15 +129,15 @@ struct QuantizedChunks {
                               Team const& team, Count count) const {
     std::int64_t const at = k * quantization_chunk + lane;
     Values<lanes> x;
-    prefetch_quarter<lanes>(r, k, 0);
+    prefetch_quarter(r, k, 0, States());
     for_type(gradient_dtype, r.gradient,
              [&](auto* g) { load_values<lanes>(g + at, count, x.gradient); });
     load_values<lanes>(r.master + at, count, x.master);
-    prefetch_quarter<lanes>(r, k, 1);
+    prefetch_quarter(r, k, 1, States());
     read_states<lanes>(r, {at, k}, count, x, States());
-    prefetch_quarter<lanes>(r, k, 2);
+    prefetch_quarter(r, k, 2, States());
     apply(c, r.rates, count, x, States());
-    prefetch_quarter<lanes>(r, k, 3);
+    prefetch_quarter(r, k, 3, States());
     store_values<lanes>(x.master, count, r.master + at);
     if (r.weights_out)
       for_type(weights_dtype, r.weights_out,
