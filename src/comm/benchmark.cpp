@@ -256,13 +256,6 @@ std::vector<std::string> const& benchmark_operations() {
   return all;
 }
 
-double bus_factor(std::string const& operation, double ranks) {
-  if (operation == "all_reduce") return 2.0 * (ranks - 1.0) / ranks;
-  if (operation == "all_gather" || operation == "reduce_scatter" || operation == "all_to_all")
-    return (ranks - 1.0) / ranks;
-  return 1.0;
-}
-
 std::vector<BenchmarkRow> run_benchmark(topology::MpiSession const& session, Collectives& world,
                                         memory::Queue& compute, BenchmarkOptions const& options) {
   for (auto const& operation : options.operations)

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <numeric>
 
-#include "tessera/comm/benchmark.hpp"
+#include "tessera/comm/traffic.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::comm {

@@ -25,6 +25,13 @@ Traffic operator-(Traffic const& now, Traffic const& before) {
           now.nccl - before.nccl};
 }
 
+double bus_factor(std::string const& operation, double ranks) {
+  if (operation == "all_reduce") return 2.0 * (ranks - 1.0) / ranks;
+  if (operation == "all_gather" || operation == "reduce_scatter" || operation == "all_to_all")
+    return (ranks - 1.0) / ranks;
+  return 1.0;
+}
+
 Traffic traffic_of_process() {
   auto const& c = counters();
   return {c.intra_node, c.inter_node, c.nccl};

@@ -1,24 +1,10 @@
 #include "tessera/train/save_request.hpp"
 
-#include "tessera/memory/runtime.hpp"
 #include "tessera/train/library_versions.hpp"
 #include "tessera/train/model_export.hpp"
+#include "tessera/train/training_setup.hpp"
 
 namespace tessera::train {
-
-ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
-  auto const& info = job.session.info();
-  ConfigTree machine;
-  machine.set("ranks", info.world_size)
-      .set("nodes", info.node_count)
-      .set("threads", memory::Runtime::threads());
-  machine.set("device", memory::Runtime::description());
-  return ConfigTree()
-      .set("arguments", config::describe(job.arguments))
-      .set("engine", config::describe(run.config))
-      .set("deepspeed", job.arguments.deepspeed)
-      .set("machine", machine);
-}
 
 checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,
                                      std::int64_t step, SaveContent content) {

@@ -23,7 +23,6 @@
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/memory_breakdown.hpp"
 #include "tessera/train/sampler_config.hpp"
-#include "tessera/train/save_request.hpp"
 #include "tessera/train/swap_report.hpp"
 #include "tessera/train/swap_room.hpp"
 
@@ -495,6 +494,20 @@ void TrainingSetup::log_changes(checkpoint::Manifest const& manifest,
         "step {} ended epoch {:.4g} when it was saved and ends epoch {:.4g} with this batch size; "
         "the samples between are {}",
         manifest.step, then, now, now > then ? "skipped" : "read again"));
+}
+
+ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
+  auto const& info = job.session.info();
+  ConfigTree machine;
+  machine.set("ranks", info.world_size)
+      .set("nodes", info.node_count)
+      .set("threads", memory::Runtime::threads());
+  machine.set("device", memory::Runtime::description());
+  return ConfigTree()
+      .set("arguments", config::describe(job.arguments))
+      .set("engine", config::describe(run.config))
+      .set("deepspeed", job.arguments.deepspeed)
+      .set("machine", machine);
 }
 
 }  // namespace tessera::train

@@ -55,11 +55,5 @@ TEST(Benchmark, RefusesNamesThatDoNotExist) {
   EXPECT_THROW(rows_of({.groups = {"shard:5"}}), ConfigError);
 }
 
-TEST(Benchmark, CountsTheBytesOfALink) {
-  EXPECT_DOUBLE_EQ(bus_factor("all_reduce", 4), 1.5);
-  EXPECT_DOUBLE_EQ(bus_factor("all_gather", 4), 0.75);
-  EXPECT_DOUBLE_EQ(bus_factor("broadcast", 4), 1.0);
-}
-
 }  // namespace
 }  // namespace tessera::comm

@@ -154,5 +154,11 @@ TEST(Traffic, InTwoLevelsIsCountedInTheCall) {
   }
 }
 
+TEST(Traffic, CountsTheBytesOfALink) {
+  EXPECT_DOUBLE_EQ(bus_factor("all_reduce", 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor("all_gather", 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor("broadcast", 4), 1.0);
+}
+
 }  // namespace
 }  // namespace tessera::comm::test

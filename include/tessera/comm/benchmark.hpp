@@ -34,10 +34,6 @@ struct BenchmarkRow {
   std::int64_t wrong = 0;           ///< elements with a wrong result, on all ranks
 };
 
-/// Bytes that cross a link per byte of the message, for @p ranks ranks (as NCCL's tests and
-/// DeepSpeed's comms logger count the bus bandwidth).
-double bus_factor(std::string const& operation, double ranks);
-
 /// Times each operation and size, smallest first. All groups of a kind work at the same time, as in
 /// a run. Where operands are in host memory the MPI library's operation is timed in turns with
 /// Tessera's. Every operation's result is checked once per size. Collective.

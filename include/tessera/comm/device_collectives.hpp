@@ -16,13 +16,6 @@ namespace tessera::comm {
 /// automatic: single_rank for one rank, staged when two ranks have the same device, else nccl.
 enum class DeviceTransport { automatic, nccl, staged, single_rank };
 
-struct NcclOptions {
-  /// Most multiprocessors that the kernels of NCCL take, of both communicators together, each at
-  /// least one; 0: NCCL's choice
-  int multiprocessors = 0;
-  NcclCtaPolicy cta_policy = NcclCtaPolicy::library_default;
-};
-
 /// Collectives on the device of this process (memory::Runtime::device()). Operands in host memory
 /// are passed on to @p host. allocate() returns device memory. Collective.
 /// @throws ConfigError when this build has no NCCL, or NCCL cannot do what @p options ask for;

@@ -4,15 +4,13 @@
 #include <memory>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/node_transport.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
 namespace tessera::comm {
 
 /// A group of one rank: every operation is a copy or does nothing.
 std::unique_ptr<Collectives> make_loopback();
-
-/// automatic: shared memory when all ranks are on one node, else MPI calls.
-enum class NodeTransport { automatic, mpi_only };
 
 /// All ranks of @p session. Operations run on a worker thread. Collective.
 std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline,

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run uses of NCCL, for its log and status.json.
+/// What a run asks of NCCL, and what it uses of it, for its log and status.json.
 
 #include <array>
 #include <cstdint>
@@ -16,6 +16,13 @@ enum class NcclCtaPolicy { library_default, efficiency, zero };
 char const* name_of(NcclCtaPolicy policy);
 /// @throws InternalError for another name
 NcclCtaPolicy nccl_cta_policy(std::string const& name);
+
+struct NcclOptions {
+  /// Most multiprocessors that the kernels of NCCL take, of both communicators together, each at
+  /// least one; 0: NCCL's choice
+  int multiprocessors = 0;
+  NcclCtaPolicy cta_policy = NcclCtaPolicy::library_default;
+};
 
 /// How NCCL knows a buffer: as a symmetric window (ncclCommWindowRegister), by ncclCommRegister, or
 /// not at all.

@@ -2,6 +2,7 @@
 /// Bytes that this process has sent in collective operations, inside its node and to other nodes.
 
 #include <cstdint>
+#include <string>
 
 namespace tessera::comm {
 
@@ -18,6 +19,10 @@ struct Traffic {
   bool operator==(Traffic const&) const = default;
 };
 Traffic operator-(Traffic const& now, Traffic const& before);
+
+/// Bytes that cross a link per byte of the message, for @p ranks ranks (as NCCL's tests and
+/// DeepSpeed's comms logger count the bus bandwidth).
+double bus_factor(std::string const& operation, double ranks);
 
 /// Of this process since it began. From any thread.
 Traffic traffic_of_process();

@@ -10,14 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "tessera/data/record_options.hpp"
 #include "tessera/data/tokenizer.hpp"
 
 namespace tessera::data {
-
-enum class LineBreaks { keep, drop };
-/// What happens at a record that cannot be read: the run ends, or the record is left out with a
-/// warning.
-enum class BrokenRecords { stop, skip };
 
 /// Which records of a file are used: all, the first `percent` percent, or the rest after these.
 /// Without a validation file run_clm validates on the first validation_split_percentage (5) and

@@ -8,18 +8,9 @@
 
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/train/model_context.hpp"
+#include "tessera/train/outcome.hpp"
 
 namespace tessera::train {
-
-struct EvaluationResult {
-  double loss = 0.0;  ///< mean over all predicted tokens
-  double perplexity = 1.0;
-  std::int64_t samples = 0;
-  std::int64_t passes = 0;  ///< forward passes per rank
-  double seconds = 0.0;
-  /// Part of the predicted tokens that were the most likely ones; none: the model does not count.
-  std::optional<double> accuracy{};
-};
 
 class Evaluator {
  public:

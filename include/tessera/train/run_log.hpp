@@ -13,17 +13,12 @@
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/reporting.hpp"
 #include "tessera/core/dtype.hpp"
-#include "tessera/train/evaluator.hpp"
 #include "tessera/train/metrics_file.hpp"
 #include "tessera/train/monitors.hpp"
+#include "tessera/train/outcome.hpp"
 #include "tessera/train/progress.hpp"
-#include "tessera/train/training_step.hpp"
 
 namespace tessera::train {
-
-/// Of a checkpoint: what the options say (perhaps the model only), or one that a run can resume
-/// from.
-enum class SaveContent { regular, resumable };
 
 /// Rank 0 writes; on the other ranks every call returns without an effect.
 class RunLog {

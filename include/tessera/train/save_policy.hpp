@@ -14,6 +14,7 @@
 #include "tessera/config/arguments.hpp"
 #include "tessera/train/deadline.hpp"
 #include "tessera/train/run_log.hpp"
+#include "tessera/train/save_request.hpp"
 #include "tessera/train/status_file.hpp"
 #include "tessera/zero/engine.hpp"
 

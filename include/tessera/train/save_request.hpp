@@ -4,14 +4,13 @@
 #include <cstdint>
 
 #include "tessera/checkpoint/save/save.hpp"
-#include "tessera/train/run_log.hpp"
 #include "tessera/train/training_run.hpp"
 
 namespace tessera::train {
 
-/// Every option with its value and origin, what it resolves to, and the DeepSpeed configuration as
-/// written.
-ConfigTree resolved_config(JobContext const& job, TrainingRun const& run);
+/// What a checkpoint holds: what the options say (perhaps the model only), or one that a run can
+/// resume from.
+enum class SaveContent { regular, resumable };
 
 /// The request for a checkpoint after step @p step. @pre the run trains
 checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,

@@ -7,8 +7,8 @@
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/train/generator.hpp"
+#include "tessera/train/outcome.hpp"
 #include "tessera/train/stop_check.hpp"
-#include "tessera/train/training_loop.hpp"
 #include "tessera/train/training_run.hpp"
 
 namespace tessera::train {

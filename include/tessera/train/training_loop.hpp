@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "tessera/core/error.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/train/best_model.hpp"
@@ -24,12 +23,6 @@
 #include "tessera/train/update_watch.hpp"
 
 namespace tessera::train {
-
-/// How a job ended; errors are thrown.
-struct Outcome {
-  ExitCode code = ExitCode::done;
-  std::string reason = "finished";
-};
 
 class TrainingLoop {
  public:

@@ -61,4 +61,8 @@ class TrainingSetup {
   std::size_t activation_bytes_ = 0, host_checkpoint_bytes_ = 0;
 };
 
+/// Every option with its value and origin, what it resolves to, and the DeepSpeed configuration as
+/// written.
+ConfigTree resolved_config(JobContext const& job, TrainingRun const& run);
+
 }  // namespace tessera::train

@@ -4,9 +4,7 @@
 /// et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC'20; gradient
 /// buckets and overlap: docs/explanation/zero.md.
 
-#include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,108 +13,16 @@
 #include "tessera/comm/collectives.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/optim/loss_scaler.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/zero/engine_config.hpp"
 #include "tessera/zero/offload_config.hpp"
 #include "tessera/zero/partition_plan.hpp"
+#include "tessera/zero/prefetch_report.hpp"
+#include "tessera/zero/state_placement.hpp"
 #include "tessera/zero/state_view.hpp"
+#include "tessera/zero/step_values.hpp"
+#include "tessera/zero/weight_fill.hpp"
 
 namespace tessera::zero {
-
-/// What an engine is for. Inference needs weights only: no gradients, master weights and states.
-enum class EngineUse { training, inference };
-
-/// Gradients of stage 3 travel as int4 codes in two all-to-alls, inside nodes and between them
-/// (ZeRO++ qgZ).
-struct QuantizedGradients {
-  int ranks_per_node = 1;  ///< consecutive ranks
-  /// Each rank adds what its codes have lost to the gradients of the next step (LoCo).
-  struct ErrorFeedback {
-    double beta = 0.8;                ///< part of the old error that a step keeps
-    std::int64_t reset_steps = 1024;  ///< steps after which errors start from zero
-  };
-  std::optional<ErrorFeedback> feedback;
-};
-
-enum class GradientDivision {
-  after_reduction,  ///< by the predivide factor before, by the rest after (DeepSpeed's default)
-  before_reduction  ///< prescale_gradients
-};
-enum class GradientAverage { mean, sum };  ///< gradient_allreduce_op
-
-/// How gradients of several ranks become one. DeepSpeed's stages 1 to 3 divide before a
-/// reduce-scatter; an all-reduce (stage 0, reduce_scatter false) divides as configured.
-struct GradientReduction {
-  GradientAverage average = GradientAverage::mean;
-  GradientDivision division = GradientDivision::after_reduction;
-  double predivide_factor = 1.0;
-  bool reduce_scatter = true;
-  bool operator==(GradientReduction const&) const = default;
-};
-
-/// ranks: sums over micro-steps one after the other, and over ranks as comm::Collectives forms
-/// them. tree: one binary tree over ranks and micro-steps, in fp32, and an exact gradient norm, so
-/// that 1, 2, 4, ... ranks with the same micro-batches get the same bits at every stage. Stages 0
-/// and 1 sum the micro-batches of a rank first, and so does EngineConfig::reduce_once; stages 2 and
-/// 3 those of a micro-step.
-enum class SumOrder { ranks, tree };
-
-struct EngineConfig {
-  EngineUse use = EngineUse::training;
-  int stage = 0;  ///< 0..3
-  /// Consecutive ranks that share one copy of the states (MiCS, HSDP), stages 1 to 3; 0: all ranks.
-  int shard_group_size = 0;
-  Dtype dtype = Dtype::fp32;                ///< of weights and activations
-  Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
-  Dtype accumulation_dtype =
-      Dtype::fp32;  ///< of accumulated gradients when a step has several micro-steps
-  /// Of the weights that are updated. `dtype`: the working weights are updated, and gradients are
-  /// kept in it; stages 1 to 3, element-wise optimizers.
-  Dtype master_dtype = Dtype::fp32;
-  int accumulation_steps = 1;
-  GradientReduction reduction;
-  SumOrder sum_order = SumOrder::ranks;
-  /// Stages 2 and 3 with several micro-steps: each rank keeps complete gradients, sums them over
-  /// its micro-steps, and the last one reduces them, as at stage 1. Else shards are reduced in
-  /// every micro-step.
-  bool reduce_once = false;
-  bool overlap_comm = true;  ///< reduce while backward continues; false: wait for each bucket
-  std::int64_t reduce_bucket_size = 500'000'000;  ///< most elements of one reduction
-  std::int64_t allgather_bucket_size = 500'000'000;
-  std::int64_t prefetch_bucket_size = 50'000'000;  ///< stage 3: elements to prefetch
-  std::int64_t max_live_parameters = 1'000'000'000;
-  double max_grad_norm = 0.0;  ///< global-norm clipping; 0: off
-  optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
-  optim::LossScalerConfig loss_scaler;
-  bool skip_on_nonfinite = true;  ///< fp16 always; bf16 with check_grad_overflow
-  /// Consecutive ranks that keep a second copy of the gathered weights, from which later gathers
-  /// of the step come (ZeRO++ hpZ); stage 3; 1: none.
-  int secondary_group_size = 1;
-  int weight_code_bits = 0;  ///< 8 or 4: all-gathers of stage 3 move codes (ZeRO++ qwZ); 0: values
-  std::optional<QuantizedGradients> quantized_gradients;  ///< stage 3
-  std::optional<OptimizerSwap> optimizer_swap;            ///< stages 1 to 3
-  std::optional<WeightSwap> weight_swap;                  ///< stage 3
-  std::optional<WeightOffload> weight_offload;            ///< stage 3; no effect with weight_swap
-  /// Stages 1 to 3. With optimizer_swap tiles and buffers are those of the swap.
-  std::optional<OptimizerOffload> optimizer_offload;
-};
-
-/// Values whose sums over all ranks a step forms in the all-reduce of its gradient norm, so that
-/// they cost no message of their own.
-struct StepValues {
-  static constexpr std::size_t count = 10;
-  /// This rank's addends of one sum; with SumOrder::tree the sum is exact.
-  std::vector<double> addends;
-  std::array<std::int64_t, count> counts{};  ///< each summed; the sums are below 2^53
-};
-struct StepSums {
-  double addends = 0.0;
-  std::array<std::int64_t, StepValues::count> counts{};
-};
-
-/// Gradients of @p config move in every micro-step, not only in the last one.
-inline bool reduces_micro_steps(EngineConfig const& config) {
-  return config.stage >= 2 && !(config.reduce_once && config.accumulation_steps > 1);
-}
 
 struct StepResult {
   double grad_norm = 0.0;   ///< global, unscaled, before clipping
@@ -126,12 +32,6 @@ struct StepResult {
   /// compressed steps grad_norm is the root mean square of the norms of the ranks' gradients.
   char const* phase = "";
   StepSums sums = {};
-};
-
-/// What the swap files of a run really use.
-struct SwapUse {
-  memory::SwapMethod method;
-  bool is_direct = true;  ///< all of them bypass the page cache
 };
 
 /// Memory of this rank by purpose in bytes, with the formula of the stage.
@@ -145,20 +45,6 @@ struct MemoryReport {
   /// and weights, and the share of the elements that the host updates.
   std::size_t offloaded = 0, pinned = 0, offloaded_weights = 0;
   double offloaded_share = 0.0;
-};
-
-/// How far ahead of the computation the weights of stage 3 are transferred, where they are in host
-/// memory or on a drive: chosen from the times of one pass, within the limits of the buffers. The
-/// depths are the same on all ranks, the times are those of this rank.
-struct PrefetchReport {
-  std::int64_t units = 0, max_units = 0;            ///< copied and gathered ahead
-  std::int64_t read_units = 0, max_read_units = 0;  ///< read ahead from a drive; 0: there is none
-  double transfer_seconds = 0.0;                    ///< of copies and gathers, one after the other
-  double read_seconds = 0.0;                        ///< of reads
-  double compute_seconds = 0.0;                     ///< between the transfers that it waited for
-  double waiting_seconds = 0.0;                     ///< that no depth within the limits hides
-  double seconds() const { return transfer_seconds + read_seconds; }
-  bool operator==(PrefetchReport const&) const = default;
 };
 
 class Engine : public memory::ParamProvider {
@@ -177,8 +63,7 @@ class Engine : public memory::ParamProvider {
   /// parameter in the model's unit, first element, count, out), then updates the working weights on
   /// all ranks. Collective. Elements are fp32 values; 16-bit weights
   /// are rounded from them.
-  using Fill = std::function<void(UnitIndex unit, int parameter, std::int64_t first,
-                                  std::int64_t numel, float* out)>;
+  using Fill = WeightFill;
   virtual void initialize(Fill const& fill) = 0;
 
   /// From the next step on; the optimizer has hyperparameters beta1 and beta2. A schedule calls it
@@ -228,14 +113,6 @@ class Engine : public memory::ParamProvider {
   /// that it could be so; 0: they were too many. None without announced lookups or other ranks.
   virtual std::optional<std::int64_t> lookup_rows() const { return {}; }
 };
-
-/// Memory space of a state, and the queue that updates and copies it. The queue outlives the
-/// engine.
-struct StatePlacement {
-  memory::MemorySpace space = memory::MemorySpace::host;
-  memory::Queue* queue = nullptr;
-};
-using PlaceState = std::function<StatePlacement(optim::StateSpec const& state)>;
 
 /// @param comm all ranks; outlives the engine
 /// @param place called for each state, the master weights first; empty: every state is in the

@@ -16,6 +16,12 @@ struct OptimizerSwap {
   int buffer_count = 4;                 ///< tiles in memory
 };
 
+/// What the swap files of a run really use.
+struct SwapUse {
+  memory::SwapMethod method;
+  bool is_direct = true;  ///< all of them bypass the page cache
+};
+
 /// Weights of stage 3 on a drive (ZeRO-Infinity): a rank's shards of units stream through buffers
 /// in memory before they are gathered, and while they are updated.
 struct WeightSwap {

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine_config.hpp"
+#include "tessera/zero/state_view.hpp"
 
 namespace tessera::zero {
 

@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/nccl_use.hpp"
 
 namespace tessera::comm::detail {
 

@@ -9,7 +9,8 @@
 
 #include "detail/nccl_comm.hpp"
 #include "detail/nccl_memory.hpp"
-#include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/nccl_use.hpp"
 #include "tessera/memory/queue.hpp"
 
 namespace tessera::comm::detail {

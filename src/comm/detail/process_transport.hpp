@@ -6,7 +6,7 @@
 #include "detail/mpi_calls.hpp"
 #include "detail/mpi_comm.hpp"
 #include "detail/transport.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/node_transport.hpp"
 
 namespace tessera::comm::detail {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tessera/core/error.hpp"
-#include "tessera/data/text_dataset.hpp"
+#include "tessera/data/record_options.hpp"
 
 namespace tessera::data::detail {
 

@@ -10,7 +10,7 @@
 
 #include "detail/pass.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/batch.hpp"
 #include "tessera/model/documents.hpp"
 
 namespace tessera::model::detail {

@@ -8,7 +8,7 @@
 
 #include "detail/norm.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/batch.hpp"
 
 namespace tessera::model::detail {
 

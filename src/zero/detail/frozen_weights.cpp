@@ -82,7 +82,7 @@ struct Part {
 
 /// @param out zeros; what belongs to no parameter stays zero
 void fill_part(StoreContext const& context, ParameterSubset const& subset, Part const& part,
-               Engine::Fill const& fill, float* out) {
+               WeightFill const& fill, float* out) {
   auto const& layout = context.plan.unit(part.unit);
   for (auto const& extent : context.plan.extents(context.ownership.rank)) {
     if (extent.unit != part.unit) continue;
@@ -105,7 +105,7 @@ std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
 }
 
 void fill_shards(StoreContext const& context, WeightStore const& weights,
-                 ParameterSubset const& subset, Engine::Fill const& fill) {
+                 ParameterSubset const& subset, WeightFill const& fill) {
   LoadedValues const values(context);
   for (UnitIndex u = first_unit; u < context.plan.end_unit(); ++u) {
     auto const shard_numel = context.plan.unit(u).shard_numel;
@@ -170,7 +170,7 @@ memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease t
   return {std::move(views), [both] { *both = Leases{}; }};
 }
 
-void FrozenWeights::fill(Engine::Fill const& values) {
+void FrozenWeights::fill(WeightFill const& values) {
   if (!store_) return;
   store_->prepare_update();
   store_->settle();

@@ -9,6 +9,7 @@
 #include "detail/shard_groups.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/zero/parameter_subset.hpp"
+#include "tessera/zero/weight_fill.hpp"
 
 namespace tessera::zero::detail {
 
@@ -18,7 +19,7 @@ std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
 
 /// Writes this rank's shards of working weights, rounded from fp32. Blocks the host.
 void fill_shards(StoreContext const& context, WeightStore const& weights,
-                 ParameterSubset const& subset, Engine::Fill const& fill);
+                 ParameterSubset const& subset, WeightFill const& fill);
 
 /// The limits of gathered weights, and of those that a drive leaves in memory, for one of two
 /// stores: its part of all elements.
@@ -38,7 +39,7 @@ class FrozenWeights {
   /// between.
   memory::WeightLease acquire(UnitIndex unit, memory::WeightLease trained, memory::Queue& compute);
   /// Sets this rank's shards.
-  void fill(Engine::Fill const& fill);
+  void fill(WeightFill const& fill);
   /// Updates the weights of all ranks after their shards changed. Collective.
   void distribute();
   std::vector<float> shard(UnitIndex unit) const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "detail/offload.hpp"
+#include "detail/weight_store.hpp"
 #include "tessera/memory/buffer.hpp"
 
 namespace tessera::zero::detail {

@@ -11,6 +11,7 @@
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/kernels/step_decision.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/zero/step_values.hpp"
 
 namespace tessera::zero::detail {
 

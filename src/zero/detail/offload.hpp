@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "detail/weight_store.hpp"
+#include "detail/store_context.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::zero::detail {

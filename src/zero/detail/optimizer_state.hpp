@@ -20,6 +20,7 @@
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
+#include "tessera/zero/state_placement.hpp"
 
 namespace tessera::zero::detail {
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "tessera/comm/collectives.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine_config.hpp"
 
 namespace tessera::zero::detail {
 

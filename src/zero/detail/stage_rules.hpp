@@ -4,7 +4,8 @@
 
 #include <cstdint>
 
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine_config.hpp"
+#include "tessera/zero/partition_plan.hpp"
 
 namespace tessera::zero::detail {
 

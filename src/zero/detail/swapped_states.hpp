@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "detail/store_context.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/swap_transfers.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/offload_config.hpp"
 
 namespace tessera::zero::detail {
 

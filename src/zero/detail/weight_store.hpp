@@ -7,8 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "detail/stage_rules.hpp"
+#include "detail/store_context.hpp"
 #include "tessera/memory/param_provider.hpp"
+#include "tessera/zero/prefetch_report.hpp"
 
 namespace tessera::zero::detail {
 
@@ -75,27 +76,6 @@ class WeightStore {
   /// The host updates the units before @p end: where the weights are not on the device, the regions
   /// of these units are in host memory.
   virtual void set_host_updates(UnitIndex end) { (void)end; }
-};
-
-/// Values that the engine shares with its parts.
-struct StoreContext {
-  EngineConfig const& config;
-  PartitionPlan const& plan;
-  Ownership ownership;
-  comm::Collectives& comm;  ///< the ranks that share one copy of the model states
-  memory::Queue& compute;
-  /// With several copies: the ranks that have this rank's shard of each, and all ranks.
-  comm::Collectives* replicas = nullptr;
-  comm::Collectives* world = nullptr;
-  comm::Collectives* secondary = nullptr;  ///< the ranks of secondary shards; null: there are none
-  /// Of quantized gradients: the ranks of the node, and those of the rail; null: there is one.
-  comm::Collectives* node = nullptr;
-  comm::Collectives* rail = nullptr;
-
-  comm::Collectives& all_ranks() const { return world ? *world : comm; }
-  /// Sums over the shards are formed over all ranks, so that every rank gets the same bits. Only
-  /// one copy contributes.
-  bool contributes() const { return all_ranks().rank() < comm.size(); }
 };
 
 }  // namespace tessera::zero::detail

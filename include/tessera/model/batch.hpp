@@ -1,0 +1,66 @@
+#pragma once
+/// A micro-batch of sequences, a loss of its logits, and the sum of its token losses.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "tessera/memory/queue.hpp"
+#include "tessera/memory/tensor.hpp"
+
+namespace tessera::model {
+
+/// Logits of some consecutive positions of a micro-batch, and where their losses go.
+struct LogitChunk {
+  std::int64_t first_position = 0;  ///< of the micro-batch: row * sequence + position in the row
+  memory::TensorView logits;        ///< [R, at least vocabulary] fp32; further columns are padding
+  memory::TensorView losses;        ///< [R] fp32, to overwrite
+  /// As logits, in the model's dtype, to overwrite with the gradient of the sum of the losses
+  /// times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
+  memory::TensorView dlogits;
+  /// [R] int32: the next token; -1 where none is predicted, as at the end of a row
+  memory::ConstTensorView targets;
+  std::int64_t vocabulary = 0;
+  float gradient_scale = 1.0f;
+};
+
+/// A loss of a model's logits, in place of the cross-entropy of the next token.
+class LogitLoss {
+ public:
+  virtual ~LogitLoss() = default;
+  /// Enqueues the computation on @p compute; it is called once for each chunk of positions.
+  virtual void compute(memory::Queue& compute, LogitChunk const& chunk) = 0;
+};
+
+/// One micro-batch of sequences of equal length. The labels are the tokens, shifted inside the
+/// model.
+struct Batch {
+  std::int32_t const* tokens = nullptr;  ///< [rows, sequence]
+  std::int64_t rows = 0;
+  std::int64_t sequence = 0;
+  /// Index of the first row in the step's global batch; rows are consecutive. Dropout masks depend
+  /// on it, not on the rank.
+  std::int64_t first_global_row = 0;
+  LogitLoss* loss = nullptr;  ///< null: cross-entropy of the next token
+  /// [rows] their places in the data set, by which a loss finds labels; null: not known.
+  std::int64_t const* samples = nullptr;
+  /// Of an evaluation: receives the number of next tokens that were the most likely one. Null:
+  /// nobody wants it; else the evaluation waits for the queue. A model may leave it as it is.
+  std::int64_t* hits = nullptr;
+};
+
+/// Sum of the token losses (natural log) of a micro-batch over its predictions. Available once the
+/// queue has executed this point.
+class LossSum {
+ public:
+  LossSum(std::shared_ptr<double const> value, memory::Event known)
+      : value_(std::move(value)), known_(std::move(known)) {}
+  /// Waits for the queue and rethrows an exception of its work.
+  double value() const;
+
+ private:
+  std::shared_ptr<double const> value_;
+  memory::Event known_;
+};
+
+}  // namespace tessera::model

@@ -1,0 +1,24 @@
+#pragma once
+/// Values whose sums over all ranks travel with the gradient norm of a step.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::zero {
+
+/// Values whose sums over all ranks a step forms in the all-reduce of its gradient norm, so that
+/// they cost no message of their own.
+struct StepValues {
+  static constexpr std::size_t count = 10;
+  /// This rank's addends of one sum; with SumOrder::tree the sum is exact.
+  std::vector<double> addends;
+  std::array<std::int64_t, count> counts{};  ///< each summed; the sums are below 2^53
+};
+struct StepSums {
+  double addends = 0.0;
+  std::array<std::int64_t, StepValues::count> counts{};
+};
+
+}  // namespace tessera::zero
