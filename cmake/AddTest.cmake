@@ -1,7 +1,7 @@
 # tessera_add_test(<layer>/<name>.test.cpp [NP 1 2 4] [LABELS ...] [LIBS ...] [TIMEOUT s])
 #
-# A test executable per file, named by its path. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs
-# as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e, threads).
+# A test executable per file, named <layer>.<name>. The file is in tests/<layer>, or in the folder there that has the name of the part
+# whose source it tests. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e, threads).
 
 # The tests that the thread sanitizer runs: label threads.
 add_custom_target(thread_tests)
@@ -9,9 +9,9 @@ add_custom_target(thread_tests)
 # The number of cores a rank may use in a test: two ranks on two cores, one OpenMP thread each.
 function(tessera_add_test file)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "NP;NODES;LABELS;LIBS")
-  string(REGEX REPLACE "\\.test\\.cpp$" "" path "${file}")
-  string(REPLACE "/" "." name "${path}")
-  string(REGEX REPLACE "/.*" "" layer "${path}")
+  string(REGEX REPLACE "/.*" "" layer "${file}")
+  cmake_path(GET file FILENAME base)
+  string(REGEX REPLACE "^(.*)\\.test\\.cpp$" "${layer}.\\1" name "${base}")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -26,7 +26,13 @@ function(tessera_add_test file)
                   "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/leaks_of_libraries.txt:print_suppressions=0"
                   "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/races_of_libraries.txt:ignore_noninstrumented_modules=1:halt_on_error=1:exitcode=66")
   endif()
-  add_executable(test.${name} "${PROJECT_SOURCE_DIR}/tests/${file}")
+  file(GLOB found "${PROJECT_SOURCE_DIR}/tests/${layer}/${base}" "${PROJECT_SOURCE_DIR}/tests/${layer}/*/${base}")
+  list(LENGTH found count)
+  if(NOT count EQUAL 1)
+    message(FATAL_ERROR "test ${file}: ${count} files have this name: ${found}")
+  endif()
+  add_executable(test.${name} "${found}")
+  target_include_directories(test.${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/${layer}")   # fixtures of the layer
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests test.${name})
   endif()
@@ -37,7 +43,7 @@ function(tessera_add_test file)
   endif()
   # Only where it is read: the path of this checkout in a compiler call hides it from a shared compiler cache.
   file(GLOB fixtures "${PROJECT_SOURCE_DIR}/tests/${layer}/*.hpp")
-  foreach(source IN LISTS fixtures ITEMS "${PROJECT_SOURCE_DIR}/tests/${file}")
+  foreach(source IN LISTS fixtures ITEMS "${found}")
     file(STRINGS "${source}" uses_data REGEX TESSERA_TEST_DATA LIMIT_COUNT 1)
     if(uses_data)
       target_compile_definitions(test.${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")

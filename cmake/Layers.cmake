@@ -50,9 +50,10 @@ endfunction()
 #   tessera_join_parts(checkpoint)   # tessera_checkpoint: all parts
 #
 # Sources: src/<layer>/<part>/**/*.cpp; public headers: include/tessera/<layer>/<part>/*.hpp ("tessera/<layer>/<part>/x.hpp"); private
-# headers: src/<layer>/<part>/detail/*.hpp ("<part>/detail/x.hpp").
+# headers: src/<layer>/<part>/**/*.hpp ("<part>/x.hpp"). DEVICE names the sources that include Kokkos, ALL for every one: they are compiled
+# for the device.
 function(tessera_add_part layer part)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ON;USES;PRIVATE_LIBS;DEFINITIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ON;USES;PRIVATE_LIBS;DEFINITIONS;DEVICE")
   set(name ${layer}_${part})
   foreach(used IN LISTS arg_USES)
     if(NOT TARGET tessera_${used})
@@ -65,6 +66,13 @@ function(tessera_add_part layer part)
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/${part}" "${view}/private/${part}" SYMBOLIC)
   file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/tessera/${layer}/${part}/*.hpp")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/${part}/*.cpp")
+
+  if(arg_DEVICE STREQUAL "ALL")
+    tessera_compile_for_device(${sources})
+  else()
+    list(TRANSFORM arg_DEVICE REPLACE "(.+)" "${layer}/${part}/\\1.cpp")
+    tessera_compile_for_device(${arg_DEVICE})
+  endif()
 
   add_library(tessera_${name} STATIC ${sources})
   add_library(Tessera::${name} ALIAS tessera_${name})
