@@ -17,7 +17,7 @@
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/runtime.hpp"

@@ -1,6 +1,6 @@
 #include "tessera/train/library_versions.hpp"
 
-#include "tessera/kernels/gemm_library.hpp"
+#include "tessera/kernels/gemm/gemm_library.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/version.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "tessera/comm/planning.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/recent_peak.hpp"
 #include "tessera/memory/runtime.hpp"

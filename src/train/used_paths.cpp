@@ -8,7 +8,7 @@
 #include "tessera/comm/nccl_use.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/kernels/used_routes.hpp"
+#include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::train {

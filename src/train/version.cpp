@@ -1,7 +1,7 @@
 #include "tessera/train/version.hpp"
 
 #include "tessera/checkpoint/format/hdf5_version.hpp"
-#include "tessera/kernels/gemm_headers.hpp"
+#include "tessera/kernels/gemm/gemm_headers.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/mpi_headers.hpp"
 #include "version_config.hpp"

@@ -11,8 +11,8 @@
 
 #include "interleaved.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/attention_backward.hpp"
-#include "tessera/kernels/used_routes.hpp"
+#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 

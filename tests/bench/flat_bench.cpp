@@ -7,7 +7,7 @@
 /// over_best: the same over the best of triad, copy and read-modify-write. Seconds are medians of
 /// interleaved rounds.
 #include "stream.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/buffer.hpp"
 
 namespace {

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "detail/gemm_routes.hpp"
+#include "gemm/gemm_routes.hpp"
 #include "interleaved.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/gemm.hpp"
-#include "tessera/kernels/gemm_library.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
+#include "tessera/kernels/gemm/gemm_library.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 

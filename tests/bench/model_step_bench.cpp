@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "resident_params.hpp"
-#include "tessera/kernels/kernel_times.hpp"
+#include "tessera/kernels/launch/kernel_times.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"

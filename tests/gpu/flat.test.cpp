@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "../kernels/flat_case.hpp"
-#include "tessera/kernels/adamw.hpp"
-#include "tessera/kernels/gradient_statistics.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
+#include "tessera/kernels/optimizer/adamw.hpp"
 
 namespace tessera::kernels::test {
 namespace {

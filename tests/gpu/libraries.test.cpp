@@ -2,9 +2,9 @@
 /// loadable without a driver.
 #include <gtest/gtest.h>
 
-#include "detail/cublaslt_library.hpp"
 #include "detail/cuda_api.hpp"
-#include "detail/gemm_cublaslt.hpp"
+#include "gemm/cublaslt_library.hpp"
+#include "gemm/gemm_cublaslt.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera {

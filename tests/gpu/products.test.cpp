@@ -9,12 +9,12 @@
 #include <string_view>
 
 #include "../kernels/gemm_case.hpp"
-#include "detail/cublaslt_library.hpp"
-#include "detail/gemm_cublaslt.hpp"
 #include "fake_cublaslt.hpp"
 #include "fake_device.hpp"
-#include "tessera/kernels/device_settings.hpp"
-#include "tessera/kernels/gemm.hpp"
+#include "gemm/cublaslt_library.hpp"
+#include "gemm/gemm_cublaslt.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
+#include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 

@@ -4,14 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "../kernels/flat_case.hpp"
-#include "tessera/kernels/activation.hpp"
-#include "tessera/kernels/attention_backward.hpp"
-#include "tessera/kernels/attention_decode.hpp"
-#include "tessera/kernels/column_sums.hpp"
-#include "tessera/kernels/cross_entropy.hpp"
-#include "tessera/kernels/embedding.hpp"
-#include "tessera/kernels/rms_norm.hpp"
-#include "tessera/kernels/rotary.hpp"
+#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention_decode.hpp"
+#include "tessera/kernels/attention/rotary.hpp"
+#include "tessera/kernels/elementwise/activation.hpp"
+#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/loss/cross_entropy.hpp"
+#include "tessera/kernels/loss/embedding.hpp"
+#include "tessera/kernels/norm/rms_norm.hpp"
 
 namespace tessera::kernels::test {
 namespace {

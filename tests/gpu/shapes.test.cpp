@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/attention_backward.hpp"
-#include "tessera/kernels/device_settings.hpp"
-#include "tessera/kernels/float8.hpp"
-#include "tessera/kernels/gemm.hpp"
-#include "tessera/kernels/used_routes.hpp"
+#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/gemm/float8.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
+#include "tessera/kernels/launch/device_settings.hpp"
+#include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "reference.hpp"
-#include "tessera/kernels/activation.hpp"
+#include "tessera/kernels/elementwise/activation.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 namespace tessera::kernels::test {
 

@@ -11,7 +11,7 @@
 #include "fake_device.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::kernels::test {

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "detail/mask_key.hpp"
+#include "attention/mask_key.hpp"
 #include "detail/pass.hpp"
 
 namespace tessera::model::detail {

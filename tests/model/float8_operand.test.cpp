@@ -6,7 +6,7 @@
 #include "float8_reference.hpp"
 #include "gpt2_case.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/kernel_times.hpp"
+#include "tessera/kernels/launch/kernel_times.hpp"
 
 namespace tessera::model::detail::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "fake_device.hpp"
 #include "resident_params.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/cross_entropy.hpp"
+#include "tessera/kernels/loss/cross_entropy.hpp"
 
 namespace tessera::model::detail {
 namespace {

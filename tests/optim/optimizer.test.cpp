@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/adamw.hpp"
-#include "tessera/kernels/sgd.hpp"
+#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/sgd.hpp"
 
 namespace tessera::optim {
 namespace {

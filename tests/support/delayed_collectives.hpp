@@ -24,7 +24,7 @@
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::test {

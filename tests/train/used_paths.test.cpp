@@ -8,7 +8,7 @@
 
 #include "detail/note_nccl.hpp"
 #include "small_run.hpp"
-#include "tessera/kernels/used_routes.hpp"
+#include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/train/evaluator.hpp"
 
 namespace tessera::train {

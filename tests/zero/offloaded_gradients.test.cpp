@@ -3,7 +3,7 @@
 
 #include "detail_fixture.hpp"
 #include "fake_device.hpp"
-#include "tessera/kernels/gradient_statistics.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::zero::detail {

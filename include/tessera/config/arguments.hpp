@@ -14,7 +14,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/recompute.hpp"
-#include "tessera/kernels/device_settings.hpp"
+#include "tessera/kernels/launch/device_settings.hpp"
 
 namespace tessera::config {
 

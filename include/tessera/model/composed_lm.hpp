@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/kernels/rotary_tables.hpp"
+#include "tessera/kernels/attention/rotary_tables.hpp"
 #include "tessera/model/causal_lm.hpp"
 #include "tessera/model/layers.hpp"
 #include "tessera/model/registry.hpp"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/kernels/activation.hpp"
+#include "tessera/kernels/elementwise/activation.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/model/layer_pass.hpp"
 #include "tessera/model/norm_kind.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/kernels/kernel_times.hpp"
+#include "tessera/kernels/launch/kernel_times.hpp"
 
 namespace tessera::train {
 

@@ -13,7 +13,7 @@
 #include "tessera/comm/traffic.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/memory/simulated_device.hpp"

@@ -18,7 +18,7 @@
 #include "detail/traffic_count.hpp"
 #include "tessera/comm/flight_recorder.hpp"
 #include "tessera/core/log.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::comm::detail {

@@ -6,7 +6,7 @@
 #include "detail/checked_operations.hpp"
 #include "detail/device_operands.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::comm::detail {

@@ -1,7 +1,7 @@
 #include "detail/attention.hpp"
 
-#include "tessera/kernels/attention_decode.hpp"
-#include "tessera/kernels/key_value_cache.hpp"
+#include "tessera/kernels/attention/attention_decode.hpp"
+#include "tessera/kernels/attention/key_value_cache.hpp"
 
 namespace tessera::model::detail {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "detail/head_norm.hpp"
 #include "detail/qkv_projection.hpp"
-#include "tessera/kernels/attention_backward.hpp"
+#include "tessera/kernels/attention/attention_backward.hpp"
 
 namespace tessera::model::detail {
 

@@ -12,7 +12,7 @@
 #include "detail/embedding.hpp"
 #include "detail/mlp.hpp"
 #include "detail/norm.hpp"
-#include "tessera/kernels/rotary_tables.hpp"
+#include "tessera/kernels/attention/rotary_tables.hpp"
 #include "tessera/model/documents.hpp"
 #include "tessera/model/lora.hpp"
 

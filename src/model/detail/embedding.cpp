@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/kernels/embedding.hpp"
+#include "tessera/kernels/loss/embedding.hpp"
 
 namespace tessera::model::detail {
 

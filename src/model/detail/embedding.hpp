@@ -6,7 +6,7 @@
 #include <string>
 
 #include "detail/pass.hpp"
-#include "tessera/kernels/noise.hpp"
+#include "tessera/kernels/elementwise/noise.hpp"
 
 namespace tessera::model::detail {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/kernels/activation.hpp"
+#include "tessera/kernels/elementwise/activation.hpp"
 
 namespace tessera::model::detail {
 

@@ -1,6 +1,6 @@
 #include "detail/float8_operand.hpp"
 
-#include "tessera/kernels/float8.hpp"
+#include "tessera/kernels/gemm/float8.hpp"
 
 namespace tessera::model::detail {
 

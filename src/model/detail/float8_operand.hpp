@@ -2,7 +2,7 @@
 /// Matrix products of transformer blocks in fp8: operands are cast in the activations' arena.
 
 #include "detail/pass.hpp"
-#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
 
 namespace tessera::model::detail {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "detail/norm.hpp"
-#include "tessera/kernels/rms_norm.hpp"
+#include "tessera/kernels/norm/rms_norm.hpp"
 
 namespace tessera::model::detail {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "tessera/kernels/embedding.hpp"
-#include "tessera/kernels/sum.hpp"
+#include "tessera/kernels/elementwise/sum.hpp"
+#include "tessera/kernels/loss/embedding.hpp"
 
 namespace tessera::model {
 

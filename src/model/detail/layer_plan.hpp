@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/kernels/rotary_tables.hpp"
+#include "tessera/kernels/attention/rotary_tables.hpp"
 #include "tessera/memory/param_provider.hpp"
 
 namespace tessera::model::detail {

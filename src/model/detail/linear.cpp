@@ -1,8 +1,8 @@
 #include "detail/linear.hpp"
 
-#include "tessera/kernels/column_sums.hpp"
-#include "tessera/kernels/float8.hpp"
-#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/gemm/float8.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
 
 namespace tessera::model::detail {
 

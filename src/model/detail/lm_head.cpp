@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/accuracy.hpp"
-#include "tessera/kernels/activation.hpp"
-#include "tessera/kernels/column_sums.hpp"
-#include "tessera/kernels/cross_entropy.hpp"
-#include "tessera/kernels/gemm.hpp"
-#include "tessera/kernels/kernel_times.hpp"
+#include "tessera/kernels/elementwise/accuracy.hpp"
+#include "tessera/kernels/elementwise/activation.hpp"
+#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
+#include "tessera/kernels/launch/kernel_times.hpp"
+#include "tessera/kernels/loss/cross_entropy.hpp"
 
 namespace tessera::model::detail {
 namespace {

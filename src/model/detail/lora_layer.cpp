@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
 
 namespace tessera::model::detail {
 namespace {

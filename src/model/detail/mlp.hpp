@@ -5,7 +5,7 @@
 #include <string>
 
 #include "detail/linear.hpp"
-#include "tessera/kernels/activation.hpp"
+#include "tessera/kernels/elementwise/activation.hpp"
 
 namespace tessera::model::detail {
 

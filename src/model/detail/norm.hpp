@@ -4,8 +4,8 @@
 #include <string>
 
 #include "detail/pass.hpp"
-#include "tessera/kernels/layer_norm.hpp"
-#include "tessera/kernels/rms_norm.hpp"
+#include "tessera/kernels/norm/layer_norm.hpp"
+#include "tessera/kernels/norm/rms_norm.hpp"
 #include "tessera/model/norm_kind.hpp"
 
 namespace tessera::model::detail {

@@ -8,8 +8,8 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/recompute.hpp"
-#include "tessera/kernels/elementwise.hpp"
-#include "tessera/kernels/rotary.hpp"
+#include "tessera/kernels/attention/rotary.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/memory/queue.hpp"

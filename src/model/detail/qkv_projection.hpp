@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "detail/linear.hpp"
-#include "tessera/kernels/attention.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 namespace tessera::model::detail {
 

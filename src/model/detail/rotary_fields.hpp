@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/kernels/rotary_tables.hpp"
+#include "tessera/kernels/attention/rotary_tables.hpp"
 
 namespace tessera::model::detail {
 

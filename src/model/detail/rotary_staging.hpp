@@ -5,7 +5,7 @@
 #include <array>
 
 #include "detail/pass.hpp"
-#include "tessera/kernels/rotary_tables.hpp"
+#include "tessera/kernels/attention/rotary_tables.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::model::detail {

@@ -1,6 +1,6 @@
 #include "detail/tape.hpp"
 
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 namespace tessera::model::detail {
 namespace {

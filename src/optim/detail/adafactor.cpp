@@ -5,7 +5,7 @@
 
 #include "detail/elementwise.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/adafactor.hpp"
+#include "tessera/kernels/optimizer/adafactor.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::optim::detail {

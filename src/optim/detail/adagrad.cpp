@@ -1,7 +1,7 @@
 #include "detail/adagrad.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/adagrad.hpp"
+#include "tessera/kernels/optimizer/adagrad.hpp"
 
 namespace tessera::optim::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/adam_variants.hpp"
+#include "tessera/kernels/optimizer/adam_variants.hpp"
 
 namespace tessera::optim::detail {
 namespace {

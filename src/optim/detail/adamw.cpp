@@ -1,7 +1,7 @@
 #include "detail/adamw.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/optimizer/adamw.hpp"
 
 namespace tessera::optim::detail {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/kernels/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::optim::detail {

@@ -3,7 +3,7 @@
 /// of ranks.
 
 #include "detail/optimizer_table.hpp"
-#include "tessera/kernels/lamb.hpp"
+#include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::optim::detail {

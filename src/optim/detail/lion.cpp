@@ -1,7 +1,7 @@
 #include "detail/lion.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/lion.hpp"
+#include "tessera/kernels/optimizer/lion.hpp"
 
 namespace tessera::optim::detail {
 namespace {

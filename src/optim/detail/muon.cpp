@@ -4,8 +4,8 @@
 #include <cctype>
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/adamw.hpp"
-#include "tessera/kernels/muon.hpp"
+#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/muon.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
 
 namespace tessera::optim::detail {

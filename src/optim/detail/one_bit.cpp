@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "tessera/kernels/adamw.hpp"
-#include "tessera/kernels/one_bit.hpp"
+#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/one_bit.hpp"
 #include "tessera/optim/compression.hpp"
 
 namespace tessera::optim::detail {

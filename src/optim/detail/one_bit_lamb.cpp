@@ -4,7 +4,7 @@
 #include "detail/lamb.hpp"
 #include "detail/one_bit.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/one_bit_lamb.hpp"
+#include "tessera/kernels/optimizer/one_bit_lamb.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 

@@ -1,9 +1,9 @@
 #include "detail/quantized.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/adamw.hpp"
-#include "tessera/kernels/lion.hpp"
-#include "tessera/kernels/rmsprop.hpp"
+#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/lion.hpp"
+#include "tessera/kernels/optimizer/rmsprop.hpp"
 
 namespace tessera::optim::detail {
 namespace {

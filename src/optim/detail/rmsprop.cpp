@@ -1,7 +1,7 @@
 #include "detail/rmsprop.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/rmsprop.hpp"
+#include "tessera/kernels/optimizer/rmsprop.hpp"
 
 namespace tessera::optim::detail {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "detail/elementwise.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/sgd.hpp"
+#include "tessera/kernels/optimizer/sgd.hpp"
 
 namespace tessera::optim::detail {
 namespace {

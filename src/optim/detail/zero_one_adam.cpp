@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "detail/one_bit.hpp"
-#include "tessera/kernels/one_bit.hpp"
+#include "tessera/kernels/optimizer/one_bit.hpp"
 #include "tessera/optim/compression.hpp"
 
 namespace tessera::optim::detail {

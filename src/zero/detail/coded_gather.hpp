@@ -4,7 +4,7 @@
 
 #include "detail/buffer_pool.hpp"
 #include "detail/weight_store.hpp"
-#include "tessera/kernels/chunk_codes.hpp"
+#include "tessera/kernels/quantization/chunk_codes.hpp"
 
 namespace tessera::zero::detail {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/planning.hpp"
 

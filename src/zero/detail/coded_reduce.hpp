@@ -14,7 +14,7 @@
 #include "detail/buffer_pool.hpp"
 #include "detail/gradient_flow.hpp"
 #include "detail/shard_copies.hpp"
-#include "tessera/kernels/chunk_codes.hpp"
+#include "tessera/kernels/quantization/chunk_codes.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/zero/state_view.hpp"
 

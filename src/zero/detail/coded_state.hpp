@@ -9,7 +9,7 @@
 #include "detail/stage_rules.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/quantized_update.hpp"
+#include "tessera/kernels/optimizer/quantized_update.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/optim/optimizer_spec.hpp"
 

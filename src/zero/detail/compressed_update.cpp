@@ -1,6 +1,6 @@
 #include "detail/compressed_update.hpp"
 
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {

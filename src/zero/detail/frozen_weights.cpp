@@ -8,7 +8,7 @@
 #include "detail/gathered_weights.hpp"
 #include "detail/resident_weights.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {

@@ -16,7 +16,7 @@
 #include "detail/swapped_shards.hpp"
 #include "detail/unit_views.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/planning.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "detail/unit_views.hpp"
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {

@@ -8,7 +8,7 @@
 #include <bit>
 
 #include "detail/gradient_flow.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 namespace tessera::zero::detail {
 

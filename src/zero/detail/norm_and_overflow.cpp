@@ -7,7 +7,7 @@
 
 #include "tessera/comm/synchronous.hpp"
 #include "tessera/core/exact_sum.hpp"
-#include "tessera/kernels/exact_squares.hpp"
+#include "tessera/kernels/elementwise/exact_squares.hpp"
 
 namespace tessera::zero::detail {
 namespace {

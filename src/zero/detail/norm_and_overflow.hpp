@@ -8,8 +8,8 @@
 #include "detail/comm_buffer.hpp"
 #include "detail/offloaded_gradients.hpp"
 #include "detail/weight_store.hpp"
-#include "tessera/kernels/gradient_statistics.hpp"
-#include "tessera/kernels/step_decision.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
+#include "tessera/kernels/elementwise/step_decision.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/zero/step_values.hpp"
 

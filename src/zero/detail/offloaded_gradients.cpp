@@ -6,7 +6,7 @@
 #include "detail/gradient_staging.hpp"
 #include "detail/reducer.hpp"
 #include "detail/unit_progress.hpp"
-#include "tessera/kernels/gradient_statistics.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/host_buffer.hpp"
 

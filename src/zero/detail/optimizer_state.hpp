@@ -16,7 +16,7 @@
 #include "detail/parameter_sums.hpp"
 #include "detail/shard_copies.hpp"
 #include "detail/swapped_states.hpp"
-#include "tessera/kernels/gradient_statistics.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/optim/summing_optimizer.hpp"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "detail/weight_store.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/host_buffer.hpp"
 

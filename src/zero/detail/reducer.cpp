@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "detail/unit_views.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {

@@ -5,7 +5,7 @@
 
 #include "detail/pinned_staging.hpp"
 #include "detail/weight_store.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::zero::detail {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "detail/parameter_sums.hpp"
-#include "tessera/kernels/gradient_statistics.hpp"
-#include "tessera/kernels/sign_codes.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
+#include "tessera/kernels/quantization/sign_codes.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "detail/unit_views.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/param_provider.hpp"
 
 namespace tessera::zero::detail {

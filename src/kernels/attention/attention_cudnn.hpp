@@ -1,0 +1,38 @@
+#pragma once
+/// Attention by cuDNN on a CUDA stream, in builds that have its frontend (TESSERA_CUDNN_FRONTEND).
+
+#include <cstdint>
+#include <string>
+
+#include "attention/attention_device_call.hpp"
+#include "tessera/memory/queue.hpp"
+
+namespace tessera::kernels::detail {
+
+/// What cuDNN does not compute about this call, as the object of "does not compute"; empty when it
+/// computes it.
+std::string why_not_cudnn(FlashCall const& call);
+/// The same about where the backward pass writes.
+std::string why_not_cudnn(AttentionGradients const& gradients);
+
+/// Both add to the stream and return true, or return false when cuDNN has no plan for the shape
+/// after all (said once in the log). The first call of a shape builds its plan and, when that needs
+/// more than any before, allocates the workspace of the stream.
+/// @p mask_key: seed and offset of the dropout masks in device memory; only read with dropout
+bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,
+                     std::int64_t* mask_key);
+bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
+                              AttentionGradients const& gradients, AttentionSaved const& saved,
+                              std::int64_t* mask_key);
+
+/// Whether cuDNN has plans for both passes of a call, with gradients that are laid out as the
+/// operands. With dropout both passes must be its own: only it knows its masks.
+bool cudnn_has_plans(FlashCall const& call);
+/// Place of the seed and offset of the calls on a stream, two numbers in device memory; allocated
+/// once per stream.
+std::int64_t* cudnn_mask_key(void* stream);
+
+/// "cuDNN 9.19.0" of the headers; empty when this build has none.
+std::string cudnn_description();
+
+}  // namespace tessera::kernels::detail

@@ -1,0 +1,69 @@
+#include "gemm/gemm_epilogue.hpp"
+
+#include "gemm/gemm_rules.hpp"
+#include "launch/launch.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
+
+namespace tessera::kernels::detail {
+
+GemmProblem without_activation(GemmProblem p) {
+  if (p.activation == GemmActivation::gelu) p.c = p.gelu_input;
+  p.activation = GemmActivation::none;
+  p.gelu_input = nullptr;
+  return p;
+}
+
+void apply_activation(memory::Queue& q, GemmProblem const& p) {
+  TensorView const c(p.c, p.out, {p.m, p.n}), input(p.gelu_input, p.out, {p.m, p.n});
+  if (p.activation == GemmActivation::gelu) gelu_new(q, c, input);
+  if (p.activation == GemmActivation::gelu_slope) gelu_new_backward(q, c, c, input);
+}
+
+void begin_with_bias(memory::Queue& q, GemmProblem const& p) {
+  with_type(p.in, "gemm", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    char const* const name = "tessera::kernels::gemm_bias";
+    auto const* const bias = static_cast<T const*>(p.bias);
+    if (p.out == Dtype::fp32)
+      parallel_rows(
+          q, name, p.m,
+          BeginWithBias<float, T>{static_cast<float*>(p.c), bias, p.n, p.ldc(), p.accumulate});
+    else
+      parallel_rows(q, name, p.m,
+                    BeginWithBias<T, T>{static_cast<T*>(p.c), bias, p.n, p.ldc(), p.accumulate});
+  });
+}
+
+GeluKernel faster_gelu(int capability_major, std::size_t cublaslt_version) {
+  return capability_major >= 9 && cublaslt_version >= 120500 ? GeluKernel::epilogue
+                                                             : GeluKernel::separate;
+}
+
+GeluKernel choose_gelu(DeviceGelu wanted, Dtype out, GeluKernel faster) {
+  switch (wanted) {
+    case DeviceGelu::fused:
+      return GeluKernel::epilogue;
+    case DeviceGelu::separate:
+      return GeluKernel::separate;
+    case DeviceGelu::automatic:
+      break;
+  }
+  return out != Dtype::fp32 ? faster : GeluKernel::separate;
+}
+
+std::uint32_t alignment_of(void const* data) {
+  auto const address = reinterpret_cast<std::uintptr_t>(data);
+  return address == 0
+             ? 256u
+             : static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+}
+
+bool fits_one_call(GemmProblem const& p, GeluKernel gelu) {
+  if (p.k == 0 || (p.bias && p.in != p.out)) return false;
+  if (p.activation == GemmActivation::none) return true;
+  return gelu == GeluKernel::epilogue && p.in == p.out && p.n % 8 == 0 &&
+         alignment_of(p.gelu_input) >= 16 &&
+         !(p.bias && p.activation == GemmActivation::gelu_slope);
+}
+
+}  // namespace tessera::kernels::detail

@@ -1,0 +1,250 @@
+#pragma once
+/// Launches a rule on the execution space of a queue: host threads for inline and worker queues, a
+/// CUDA stream otherwise.
+///
+/// A rule is a plain functor with KOKKOS_FUNCTION operator(). parallel_for and parallel_rows
+/// compile the same type for both spaces, so there are no extended lambdas. A rule gets contiguous
+/// ranges, not single elements, because the host compiler vectorizes the loop inside the rule. No
+/// function here allocates device memory, fences or reads results back. Every launch is recorded
+/// with its rule and its size (memory::leave_out). Kernel names begin with "tessera::kernels::".
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "launch/element_types.hpp"
+#include "launch/timed.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/launch_record.hpp"
+
+namespace tessera::kernels::detail {
+
+using memory::Queue;
+using memory::QueueKind;
+using HostSpace = Kokkos::DefaultHostExecutionSpace;
+
+/// Elements of one host range: large enough to hide the dispatch, small enough to balance threads.
+inline constexpr std::int64_t host_range = 4096;
+/// Threads of a CUDA thread block that share one row.
+inline constexpr int threads_per_row = 128;
+
+/// A team of one: a host thread and its vector unit process a complete row.
+struct SingleThread {
+  static constexpr int chunk = 256;  ///< neighboring elements that a thread processes per call
+  static constexpr std::int64_t rank() { return 0; }
+  static constexpr std::int64_t size() { return 1; }
+  template <class T>
+  KOKKOS_FUNCTION T sum(T value) const {
+    return value;
+  }
+  KOKKOS_FUNCTION float max(float value) const { return value; }
+};
+
+/// The threads of a CUDA thread block, which share one row.
+template <class Member>
+struct ThreadTeam {
+  static constexpr int chunk = 4;
+  Member const& member;
+  KOKKOS_FUNCTION std::int64_t rank() const { return member.team_rank(); }
+  KOKKOS_FUNCTION std::int64_t size() const { return member.team_size(); }
+  /// Reduction over the team; every thread gets the result.
+  template <class T>
+  KOKKOS_FUNCTION T sum(T value) const {
+    member.team_reduce(Kokkos::Sum<T>(value));
+    return value;
+  }
+  KOKKOS_FUNCTION float max(float value) const {
+    member.team_reduce(Kokkos::Max<float>(value));
+    return value;
+  }
+};
+
+/// body(first, count) for this thread's chunks of a row of `columns` elements. A thread gets the
+/// same elements in every pass over the row, so it may read back what it wrote.
+template <class Team, class Body>
+KOKKOS_FUNCTION void for_chunks(Team const& team, std::int64_t columns, Body const& body) {
+  for (std::int64_t c = team.rank() * Team::chunk; c < columns; c += team.size() * Team::chunk)
+    body(c, static_cast<int>(columns - c < Team::chunk ? columns - c : Team::chunk));
+}
+
+template <class Rule>
+struct CallWithChunk {
+  Rule rule;
+  std::int64_t numel, chunk;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    std::int64_t const begin = i * chunk;
+    rule(i, begin, begin + chunk < numel ? begin + chunk : numel);
+  }
+};
+template <class Rule>
+struct CallWithRange {
+  Rule rule;
+  KOKKOS_FUNCTION void operator()(std::int64_t, std::int64_t begin, std::int64_t end) const {
+    rule(begin, end);
+  }
+};
+template <class Rule>
+struct CallWithRow {
+  Rule rule;
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const { rule(SingleThread{}, row); }
+};
+template <class Rule>
+struct CallWithTeam {
+  Rule rule;
+  template <class Member>
+  KOKKOS_FUNCTION void operator()(Member const& member) const {
+    rule(ThreadTeam<Member>{member}, static_cast<std::int64_t>(member.league_rank()));
+  }
+};
+
+/// A team with scratch memory, for rules that are called as rule(team, index).
+template <class Member>
+class ScratchTeam {
+ public:
+  KOKKOS_FUNCTION ScratchTeam(Member const& member, int level, std::size_t bytes)
+      : member_(member),
+        scratch_(static_cast<float*>(member.team_scratch(level).get_shmem_aligned(
+            static_cast<std::ptrdiff_t>(bytes), 16))) {}
+  KOKKOS_FUNCTION int rank() const { return member_.team_rank(); }
+  KOKKOS_FUNCTION void barrier() const { member_.team_barrier(); }
+  KOKKOS_FUNCTION float* scratch() const { return scratch_; }
+  /// Warp shuffle (__shfl_xor_sync): other = values of the thread whose rank is rank() ^ mask. All
+  /// threads of the warp must call it. Teams on the host have one thread and get their own values.
+  template <int N>
+  KOKKOS_FUNCTION void exchange(float const (&value)[N], int mask, float (&other)[N]) const {
+#ifdef __CUDA_ARCH__
+    for (int i = 0; i < N; ++i) other[i] = __shfl_xor_sync(0xFFFFFFFFu, value[i], mask);
+#else
+    for (int i = 0; i < N; ++i) other[i] = value[i];
+    (void)mask;
+#endif
+  }
+
+ private:
+  Member const& member_;
+  float* scratch_;
+};
+template <class Rule>
+struct CallWithScratch {
+  Rule rule;
+  int level;
+  template <class Member>
+  KOKKOS_FUNCTION void operator()(Member const& member) const {
+    rule(ScratchTeam<Member>(member, level, Rule::scratch_floats * sizeof(float)),
+         static_cast<std::int64_t>(member.league_rank()));
+  }
+};
+
+/// Whether this build's Kokkos has CUDA: for `if constexpr` around code that only such builds need.
+#ifdef KOKKOS_ENABLE_CUDA
+inline constexpr bool kokkos_has_cuda = true;
+#else
+inline constexpr bool kokkos_has_cuda = false;
+#endif
+
+#ifdef KOKKOS_ENABLE_CUDA
+/// The Kokkos execution space of a stream, created once per stream and destroyed when Kokkos
+/// finalizes.
+Kokkos::Cuda const& device_space(void* native_stream);
+#endif
+
+/// Passes rules as kernel parameters. Without the hint Kokkos copies rules larger than 512 bytes to
+/// constant memory, which has one slot, and the host waits for the previous kernel that used it.
+using ByParameter = Kokkos::Experimental::WorkItemProperty::HintLightWeight_t;
+
+/// Static schedule: neighboring indices run on the same host thread. Worker queues, and stream
+/// queues without CUDA, run the kernel in their own order.
+template <class Space, class Rule>
+void launch_range(Space const& space, char const* name, std::int64_t n, Rule const& rule) {
+  using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>,
+                                     Kokkos::IndexType<std::int64_t>, ByParameter>;
+  Kokkos::parallel_for(name, Policy(space, 0, n), rule);
+}
+template <class Rule>
+void launch_on_host(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
+  if (memory::leave_out<Rule>(q, n, rule)) return;
+  Timed const timed(q, name);
+  if (q.kind() == QueueKind::inline_host) {
+    launch_range(HostSpace(), name, n, rule);
+  } else {
+    q.submit([name, n, rule] { launch_range(HostSpace(), name, n, rule); });
+  }
+}
+
+/// rule(i) for i in [0, n).
+template <class Rule>
+void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
+  if (n <= 0) return;
+#ifdef KOKKOS_ENABLE_CUDA
+  if (memory::on_cuda(q)) {
+    if (memory::leave_out<Rule>(q, n, rule)) return;
+    Timed const timed(q, name);
+    launch_range(device_space(q.native_stream()), name, n, rule);
+    return memory::check_launch(q, name);
+  }
+#endif
+  launch_on_host(q, name, n, rule);
+}
+
+/// rule(team, row) for row in [0, rows): the threads of a team share the row in chunks
+/// (for_chunks).
+template <class Rule>
+void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& rule) {
+  if (rows <= 0) return;
+#ifdef KOKKOS_ENABLE_CUDA
+  if (memory::on_cuda(q)) {
+    if (memory::leave_out<CallWithTeam<Rule>>(q, rows, rule)) return;
+    Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(
+        device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
+    Timed const timed(q, name);
+    Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
+    return memory::check_launch(q, name);
+  }
+#endif
+  launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
+}
+
+/// rule(team, index) for index in [0, teams). A team has `Threads` threads and Rule::scratch_floats
+/// of scratch: level 0 (shared memory of the thread block) on a device, level 1 on the host, where
+/// level 0 is small. Launch bounds: 512 threads per multiprocessor, which allows 128 registers per
+/// thread.
+template <int Threads, class Space, class Rule>
+void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule const& rule) {
+  constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
+  using Policy = Kokkos::TeamPolicy<
+      Space, ByParameter,
+      Kokkos::LaunchBounds<Threads, (1 < Threads && Threads < 512 ? 512 / Threads : 1)>>;
+  constexpr std::size_t bytes =
+      Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
+  Policy policy(space, static_cast<int>(teams), Threads);
+  Kokkos::parallel_for(name, policy.set_scratch_size(level, Kokkos::PerTeam(bytes)),
+                       CallWithScratch<Rule>{rule, level});
+}
+template <int Threads, class Rule>
+void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& rule) {
+  if (teams <= 0 || memory::leave_out<CallWithScratch<Rule>>(q, Threads, teams, rule)) return;
+  Timed const timed(q, name);
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (Threads > 1) {
+    launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
+    return memory::check_launch(q, name);
+  }
+#endif
+  if (q.kind() == QueueKind::inline_host)
+    return launch_teams<Threads>(HostSpace(), name, teams, rule);
+  q.submit([name, teams, rule] { launch_teams<Threads>(HostSpace(), name, teams, rule); });
+}
+/// call(threads) with the team size for this queue as a compile-time constant: `Threads` on CUDA, 1
+/// on the host.
+template <int Threads = threads_per_row, class Call>
+void with_team_size(Queue& q, Call const& call) {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (memory::on_cuda(q)) return call(std::integral_constant<int, Threads>());
+#endif
+  (void)q;
+  call(std::integral_constant<int, 1>());
+}
+
+}  // namespace tessera::kernels::detail

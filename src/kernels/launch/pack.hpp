@@ -1,0 +1,124 @@
+#pragma once
+/// Neighboring elements that a device reads or writes in one access of up to 16 bytes.
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "launch/convert.hpp"
+#include "tessera/core/error.hpp"
+
+/// Unrolls a loop in device code, so that arrays it indexes become registers. Host compilers decide
+/// themselves.
+#if defined(__CUDA_ARCH__)
+#define TESSERA_UNROLL _Pragma("unroll")
+#else
+#define TESSERA_UNROLL
+#endif
+
+namespace tessera::kernels::detail {
+
+/// N elements of T as 32-bit words, one per register; not widened to fp32 until they are used.
+template <class T, int N>
+struct Pack {
+  static constexpr std::size_t bytes = N * sizeof(T);
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16);
+  std::uint32_t word[bytes / 4];  ///< the lower half is the earlier element
+
+  /// Addresses are multiples of `bytes`. Device code uses vector types for the load and the PTX
+  /// instruction for the store, because the compiler splits vector assignments.
+  TESSERA_FUNCTION void read(T const* from) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (bytes == 16) {
+      uint4 const v = *reinterpret_cast<uint4 const*>(from);
+      word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
+    } else if constexpr (bytes == 8) {
+      uint2 const v = *reinterpret_cast<uint2 const*>(from);
+      word[0] = v.x, word[1] = v.y;
+    } else {
+      word[0] = *reinterpret_cast<std::uint32_t const*>(from);
+    }
+#else
+    expect_aligned(from);
+    std::memcpy(word, from, bytes);
+#endif
+  }
+  TESSERA_FUNCTION void write(T* to) const {
+#if defined(__CUDA_ARCH__)
+    auto const at = __cvta_generic_to_global(to);
+    if constexpr (bytes == 16)
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word[0]), "r"(word[1]),
+                   "r"(word[2]), "r"(word[3])
+                   : "memory");
+    else if constexpr (bytes == 8)
+      asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word[0]), "r"(word[1])
+                   : "memory");
+    else
+      asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(word[0]) : "memory");
+#else
+    expect_aligned(to);
+    std::memcpy(to, word, bytes);
+#endif
+  }
+
+  TESSERA_FUNCTION float get(int i) const {
+    if constexpr (std::is_same_v<T, float>) {
+      return std::bit_cast<float>(word[i]);
+    } else {
+      T element;
+      element.bits = static_cast<std::uint16_t>(word[i / 2] >> (16 * (i % 2)));
+      return load(element);
+    }
+  }
+  /// In ascending order of @p i.
+  TESSERA_FUNCTION void set(int i, float value) {
+    if constexpr (std::is_same_v<T, float>) {
+      word[i] = std::bit_cast<std::uint32_t>(value);
+    } else {
+      T element;
+      store(element, value);
+      std::uint32_t const bits = element.bits;
+      word[i / 2] = i % 2 == 0 ? bits : word[i / 2] | bits << 16;
+    }
+  }
+
+ private:
+  /// A device faults on other addresses. A host that runs the device's traversal for a test must
+  /// fail as well.
+  static void expect_aligned(void const* address) {
+    TESSERA_VALIDATE(reinterpret_cast<std::uintptr_t>(address) % bytes == 0, InternalError,
+                     "a pack of ", bytes, " bytes is at address ", address,
+                     ", which is not a multiple of its size");
+  }
+};
+/// No operand.
+template <int N>
+struct Pack<void, N> {
+  TESSERA_FUNCTION void read(void const*) {}
+};
+
+template <class T>
+inline constexpr int element_bytes = sizeof(T);
+template <>
+inline constexpr int element_bytes<void> = 0;
+
+/// Elements between the last boundary of packs of @p pack elements and @p data.
+template <class T>
+TESSERA_FUNCTION int elements_past_boundary(T const* data, int pack) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / sizeof(T) %
+                          static_cast<std::uintptr_t>(pack));
+}
+/// Whether @p data is @p shift elements past a boundary; true without an operand.
+template <class T>
+TESSERA_FUNCTION bool shares_boundary(T const* data, int pack, int shift) {
+  if constexpr (std::is_void_v<T>)
+    return true;
+  else
+    return elements_past_boundary(data, pack) == shift;
+}
+
+/// Threads of a CUDA warp: they read neighboring packs in one instruction.
+inline constexpr int warp_size = 32;
+
+}  // namespace tessera::kernels::detail

@@ -1,0 +1,130 @@
+#pragma once
+/// What Adafactor's kernels share: the runs of a launch and their pieces. A piece is what a team
+/// gets at a time: the elements of a run in one row, or up to column_piece elements of a parameter
+/// with a single column.
+
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "launch/interleaved_sums.hpp"
+#include "launch/launch.hpp"
+#include "launch/pack.hpp"
+#include "launch/prefetch.hpp"
+#include "optimizer/optimizer_rule.hpp"
+#include "tessera/core/rounding.hpp"
+#include "tessera/kernels/optimizer/adafactor.hpp"
+
+namespace tessera::kernels::detail {
+
+inline constexpr std::int64_t column_piece = 1024;
+/// Rows that share a partial sum of a column.
+inline constexpr std::int64_t tile_rows = 128;
+
+struct AdafactorCoefficients {
+  float gradient_factor;
+  float beta1, one_minus_beta1;
+  float epsilon_gradient;
+  double epsilon_scale, clip_threshold;
+  bool scale_parameter;
+};
+
+/// A run in the form that a launch carries by value.
+struct AdafactorPlace {
+  AdafactorParameter parameter;
+  std::int64_t offset, numel;
+  float *master, *exp_avg;
+  void const* gradient;
+  void* weights_out;
+  float learning_rate, weight_decay;
+  std::int64_t first_item;       ///< of this run, in the launch
+  std::int64_t column_partials;  ///< where those of columns begin among the run's partial sums
+
+  KOKKOS_FUNCTION std::int64_t width() const {
+    return parameter.columns > 1 ? parameter.columns : column_piece;
+  }
+  KOKKOS_FUNCTION std::int64_t pieces() const {
+    return (offset + numel - 1) / width() - offset / width() + 1;
+  }
+  KOKKOS_FUNCTION std::int64_t first_row() const { return offset / parameter.columns; }
+  KOKKOS_FUNCTION std::int64_t end_row() const {
+    return (offset + numel - 1) / parameter.columns + 1;
+  }
+  KOKKOS_FUNCTION std::int64_t tiles() const {
+    return parameter.columns > 1 ? ceil_divide(end_row() - first_row(), tile_rows) : 0;
+  }
+};
+
+/// The runs of a launch.
+struct AdafactorBatch {
+  static constexpr int max_runs =
+      28;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
+  AdafactorCoefficients coefficients;
+  GradientControl const* control;
+  double* partial;
+  PrefetchDistance ahead;
+  int runs;
+  AdafactorPlace run[max_runs];
+
+  KOKKOS_FUNCTION AdafactorPlace const& run_of(std::int64_t item) const {
+    int low = 0, high = runs;
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      (run[middle].first_item <= item ? low : high) = middle;
+    }
+    return run[low];
+  }
+  KOKKOS_FUNCTION float gradient_factor() const {
+    return control ? static_cast<float>(control->gradient_factor) : 1.0f;
+  }
+  KOKKOS_FUNCTION bool skips() const { return control && control->skip != 0; }
+};
+
+/// Elements [begin, begin + count) of the parameter, all in a row or all in a column.
+struct AdafactorPiece {
+  std::int64_t begin, count;
+
+  KOKKOS_FUNCTION AdafactorPiece(AdafactorPlace const& r, std::int64_t index) {
+    std::int64_t const width = r.width(), at = (r.offset / width + index) * width;
+    begin = at > r.offset ? at : r.offset;
+    std::int64_t const end = at + width < r.offset + r.numel ? at + width : r.offset + r.numel;
+    count = end - begin;
+  }
+};
+
+/// Factors of rows or columns in the place of their sums: fp32 in the first half of that memory, so
+/// that updates read half the bytes and convert nothing.
+struct AdafactorFactors {
+  double const* place;
+
+  KOKKOS_FUNCTION float operator[](std::int64_t i) const {
+    float factor;
+    std::memcpy(&factor, reinterpret_cast<char const*>(place) + 4 * i, sizeof factor);
+    return factor;
+  }
+  static KOKKOS_FUNCTION void set(double* place, std::int64_t i, float factor) {
+    std::memcpy(reinterpret_cast<char*>(place) + 4 * i, &factor, sizeof factor);
+  }
+};
+
+/// Sums of a team's thread: chunks are multiples of them.
+template <class Team>
+inline constexpr int adafactor_lanes = Team::chunk < 16 ? Team::chunk : 16;
+
+/// body(first, count) for the elements of a chunk, as many as are asked for ahead at a time.
+template <class Body>
+KOKKOS_FUNCTION void for_prefetched(int count, Body const& body) {
+  for (int from = 0; from < count; from += prefetched)
+    body(from, count - from < prefetched ? count - from : prefetched);
+}
+
+/// for_chunks(), but a single thread gets all elements at once.
+template <class Team, class Body>
+KOKKOS_FUNCTION void for_long_chunks(Team const& team, std::int64_t count, Body const& body) {
+  if constexpr (std::is_same_v<Team, SingleThread>)
+    body(std::int64_t{0}, count);
+  else
+    for_chunks(team, count, body);
+}
+
+}  // namespace tessera::kernels::detail

@@ -1,0 +1,223 @@
+#pragma once
+/// The fused flat update that all element-wise optimizers share: applies a rule to segments, as
+/// tiles of a host thread or as packs of a device's warp.
+///
+/// There are two traversals over one rule: a host thread wants long loops with restrict pointers,
+/// and a device wants every operand in registers before the first is used.
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "launch/launch.hpp"
+#include "launch/pack.hpp"
+#include "launch/prefetch.hpp"
+#include "optimizer/half_update.hpp"
+#include "optimizer/optimizer_rule.hpp"
+#include "tessera/core/rounding.hpp"
+
+namespace tessera::kernels::detail {
+
+/// functor(tile) on the host: a tile is one thread's.
+template <class Rule, class G, class W>
+struct UpdateTiles {
+  using Coefficients = typename Rule::Coefficients;
+  UpdateBatch<Rule> batch;
+  std::int64_t tile;  ///< elements
+  PrefetchDistance ahead;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    Coefficients c;
+    if (!batch.decide(c)) return;
+    UpdateRun<Rule> const& r = batch.run_of(index);
+    std::int64_t const begin = (index - r.first_tile) * tile;
+    std::int64_t const count = begin + tile < r.numel ? tile : r.numel - begin;
+    update_run(values_of<Rule>(c, r), r, begin, count, std::make_index_sequence<Rule::states>());
+  }
+
+ private:
+  static constexpr std::int64_t chunk = prefetched;
+
+  template <std::size_t... S>
+  KOKKOS_FUNCTION void update_run(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r,
+                                  std::int64_t begin, std::int64_t count,
+                                  std::index_sequence<S...>) const {
+    update(v, count, static_cast<G const*>(r.gradient) + begin,
+           advanced(static_cast<W*>(r.weights_out), begin), r.weights() + begin,
+           (r.state(S) + begin)...);
+  }
+
+  template <class... S>
+  KOKKOS_FUNCTION void update(UpdateValues<Rule> const& v, std::int64_t count, G const* g, W* w,
+                              float* p, S*... s) const {
+    using Application = RuleApplication<Rule, G, W>;
+    std::int64_t at = 0;
+    for (; ahead.any() && at + chunk <= count; at += chunk) {
+      prefetch<chunk>(p + at, ahead);
+      (prefetch<chunk>(s + at, ahead), ...);
+      prefetch<chunk>(g + at, ahead);
+      if constexpr (!std::is_void_v<W>) prefetch<chunk>(w + at, ahead);
+      Application::update_chunk(v, chunk, g + at, advanced(w, at), p + at, (s + at)...);
+    }
+    Application::update_chunk(v, count - at, g + at, advanced(w, at), p + at, (s + at)...);
+  }
+
+  /// Weights that are not written have no address to advance.
+  static KOKKOS_FUNCTION W* advanced(W* w, [[maybe_unused]] std::int64_t elements) {
+    if constexpr (std::is_void_v<W>)
+      return w;
+    else
+      return w + elements;
+  }
+};
+
+/// functor(thread) on a device: a warp takes a tile of a run, a lane `packs` packs of four elements
+/// of it, 16 bytes of each fp32 array and 8 of 16-bit ones. A lane reads all of them before it
+/// computes the first, so that 64 bytes or more are in flight. Tiles at the ends of a run, and runs
+/// whose arrays do not share their packs' borders, are updated element by element, neighboring
+/// lanes at neighboring elements.
+template <class Rule, class G, class W>
+struct UpdatePacks {
+  using Coefficients = typename Rule::Coefficients;
+  using Run = UpdateRun<Rule>;
+  using States = std::make_index_sequence<Rule::states>;
+  using Application = RuleApplication<Rule, G, W>;
+  static constexpr int pack = Application::pack, packs = 2;
+  static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
+  UpdateBatch<Rule> batch;
+
+  static std::int32_t shift_of(Run const& r) {
+    int const shift = elements_past_boundary(r.weights(), pack);
+    bool shared = shares_boundary(static_cast<G const*>(r.gradient), pack, shift) &&
+                  shares_boundary(static_cast<W const*>(r.weights_out), pack, shift);
+    for (std::size_t s = 0; s < Rule::states; ++s)
+      shared = shared && shares_boundary(r.state(s), pack, shift);
+    return shared ? shift : Run::unaligned;
+  }
+  static std::int64_t tiles_of(Run const& r) {
+    return ceil_divide(r.numel + (r.shift > 0 ? r.shift : 0), tile);
+  }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
+    std::int64_t const index = thread / warp_size, lane = thread % warp_size;
+    Run const& r = batch.run_of(index);
+    std::int64_t const begin = (index - r.first_tile) * tile - (r.shift > 0 ? r.shift : 0);
+    if (r.shift >= 0 && begin >= 0 && begin + tile <= r.numel)
+      return full_packs(r, begin + lane * pack);
+    Coefficients c;
+    if (!batch.decide(c)) return;
+    auto const values = values_of<Rule>(c, r);
+    for (std::int64_t i = begin + lane; i < begin + tile && i < r.numel; i += warp_size)
+      if (i >= 0) Application::update_element(values, r, i, States());
+  }
+
+ private:
+  KOKKOS_FUNCTION void full_packs(Run const& r, std::int64_t first) const {
+    constexpr std::int64_t stride = std::int64_t{warp_size} * pack;
+    typename Application::Registers x[packs];
+    TESSERA_UNROLL
+    for (int k = 0; k < packs; ++k) x[k].read(r, first + k * stride);
+    Coefficients c;  // decided after the reads have begun
+    if (!batch.decide(c)) return;
+    auto const values = values_of<Rule>(c, r);
+    TESSERA_UNROLL
+    for (int k = 0; k < packs; ++k)
+      Application::update_pack(values, r, first + k * stride, x[k], States());
+  }
+};
+
+/// What a step is launched with.
+template <class Rule>
+struct UpdateStep {
+  char const* name;  ///< of the kernel
+  typename Rule::Coefficients coefficients;
+  GradientControl const* control;
+  UpdateDtypes dtypes;
+  std::vector<UpdateRun<Rule>> runs;
+};
+
+/// Hands the runs that @p takes(run) to @p launch(batch, tiles), in as few batches as hold them. @p
+/// place(run) sets what the side needs to know of a run and gives its number of tiles.
+template <class Rule, class Takes, class Place, class Launch>
+void for_update_batches(UpdateStep<Rule> const& step, Takes const& takes, Place const& place,
+                        Launch const& launch) {
+  UpdateBatch<Rule> batch{step.coefficients, step.control, 0, {}};
+  std::int64_t tiles = 0;
+  auto const flush = [&] {
+    if (tiles > 0) launch(batch, tiles);
+    batch.runs = 0;
+    tiles = 0;
+  };
+  for (auto const& given : step.runs) {
+    if (given.numel == 0 || !takes(given)) continue;
+    if (batch.runs == batch.max_runs) flush();
+    UpdateRun<Rule>& run = batch.run[batch.runs++];
+    run = given;
+    run.first_tile = tiles;
+    tiles += place(run);
+  }
+  flush();
+}
+
+/// Number of tiles on the host.
+template <class Rule>
+std::int64_t host_tiles(UpdateRun<Rule> const& run) {
+  return ceil_divide(run.numel, host_range);
+}
+
+/// The runs that write 16-bit weights (W) or those that do not (void).
+template <class G, class W, class Rule>
+void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
+  auto const takes = [](UpdateRun<Rule> const& run) {
+    return (run.weights_out == nullptr) == std::is_void_v<W>;
+  };
+  if (q.kind() == QueueKind::stream) {
+    using Packs = UpdatePacks<Rule, G, W>;
+    auto const place = [](UpdateRun<Rule>& run) {
+      run.shift = Packs::shift_of(run);
+      return Packs::tiles_of(run);
+    };
+    for_update_batches(step, takes, place, [&](auto const& batch, std::int64_t tiles) {
+      parallel_for(q, step.name, tiles * warp_size, Packs{batch});
+    });
+  } else {
+    for_update_batches(step, takes, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+      launch_on_host(
+          q, step.name, tiles,
+          UpdateTiles<Rule, G, W>{batch, host_range, prefetch_distance(Prefetched::updates)});
+    });
+  }
+}
+
+template <class Rule>
+void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
+  auto const all = [](UpdateRun<Rule> const&) { return true; };
+  if (q.kind() == QueueKind::stream) {
+    auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
+    for_update_batches(step, all, elements, [&](auto const& batch, std::int64_t numel) {
+      parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});
+    });
+  } else {
+    for_update_batches(step, all, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+      launch_on_host(q, step.name, tiles, HalfTiles<Rule>{batch, step.dtypes, host_range});
+    });
+  }
+}
+
+/// Enqueues the update of all runs: one traversal of every array.
+template <class Rule>
+void launch_update(Queue& q, UpdateStep<Rule> const& step) {
+  if (step.dtypes.master != Dtype::fp32 || step.dtypes.states != Dtype::fp32)
+    return launch_half_update(q, step);
+  with_type(step.dtypes.gradient, step.name, [&](auto g) {
+    using G = typename decltype(g)::type;
+    launch_update_as<G, void>(q, step);
+    with_type(step.dtypes.weights, step.name,
+              [&](auto w) { launch_update_as<G, typename decltype(w)::type>(q, step); });
+  });
+}
+
+}  // namespace tessera::kernels::detail
