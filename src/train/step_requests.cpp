@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "tessera/comm/synchronous.hpp"
+#include "tessera/comm/base/synchronous.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/train/stop_request.hpp"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tessera/comm/nccl_use.hpp"
+#include "tessera/comm/nccl/nccl_use.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"

@@ -14,9 +14,9 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/comm/collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/synchronous.hpp"
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/base/synchronous.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace {
 

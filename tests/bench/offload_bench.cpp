@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "interleaved.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"

@@ -15,7 +15,7 @@
 #include "raw_io.hpp"
 #include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/streaming.hpp"
 #include "tessera/topology/mpi_session.hpp"

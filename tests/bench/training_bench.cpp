@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "gpt2_flags.hpp"
-#include "tessera/comm/collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 
 using namespace tessera;

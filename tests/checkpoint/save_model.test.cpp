@@ -6,7 +6,7 @@
 #include "mpi_test.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -9,7 +9,7 @@
 #include "fixture.hpp"
 #include "mpi_test.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::test {
 

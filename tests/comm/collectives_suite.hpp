@@ -1,7 +1,7 @@
 #pragma once
 /// One suite for the interface, instantiated for every implementation, element type and kind of
 /// memory. Oracle: serial formulas.
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/collectives.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/flight_recorder.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/recording.hpp"
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/base/flight_recorder.hpp"
+#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::comm::test {
 

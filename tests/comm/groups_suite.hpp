@@ -1,7 +1,7 @@
 #pragma once
 /// Groups that Collectives::split() makes: members, results, order and errors, instantiated for
 /// every transport, and the exchanges between the ranks of a group.
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "comm_test.hpp"
 #include "fake_device.hpp"
-#include "tessera/comm/flight_recorder.hpp"
+#include "tessera/comm/base/flight_recorder.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::test {

@@ -13,9 +13,9 @@
 #include <thread>
 #include <utility>
 
-#include "tessera/comm/collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/two_level.hpp"
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
+#include "tessera/comm/compose/two_level.hpp"
 #include "tessera/core/error.hpp"
 
 namespace {

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "overlap_measure.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise/column_sums.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"

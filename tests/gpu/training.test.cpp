@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "small_training.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/memory/device.hpp"

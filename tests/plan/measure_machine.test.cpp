@@ -6,7 +6,7 @@
 
 #include "mpi_test.hpp"
 #include "scratch_files.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::plan {
 namespace {

@@ -8,7 +8,7 @@
 #include "mpi_test.hpp"
 #include "plan_fixture.hpp"
 #include "scratch_files.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/limits.hpp"
 
 namespace tessera::plan {

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <thread>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"

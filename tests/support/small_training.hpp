@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/model/registry.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "mpi_test.hpp"
 #include "small_run.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::train {
 namespace {

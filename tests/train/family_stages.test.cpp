@@ -3,7 +3,7 @@
 
 #include "../model/family_suite.hpp"
 #include "mpi_test.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera {

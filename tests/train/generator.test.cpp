@@ -8,7 +8,7 @@
 #include "../model/family_suite.hpp"
 #include "mpi_test.hpp"
 #include "small_run.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::train {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "mpi_test.hpp"
 #include "small_training.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/recording.hpp"
+#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/simulated_device.hpp"
 #include "tessera/memory/stream_queue.hpp"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "scratch_files.hpp"
-#include "tessera/comm/collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/model/initialize.hpp"

@@ -7,8 +7,8 @@
 
 #include "mpi_test.hpp"
 #include "small_run.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/recording.hpp"
+#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/train/stop_request.hpp"
 #include "tessera/train/training_step.hpp"

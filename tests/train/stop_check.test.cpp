@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/recording.hpp"
+#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::train {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "mpi_test.hpp"
 #include "small_run.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/train/training_setup.hpp"
 
 namespace tessera::train {

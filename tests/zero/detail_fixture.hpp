@@ -6,7 +6,7 @@
 #include "detail/resident_gradients.hpp"
 #include "detail/resident_weights.hpp"
 #include "detail/stage_rules.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

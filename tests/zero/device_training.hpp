@@ -8,8 +8,8 @@
 #include "fake_device.hpp"
 #include "mpi_test.hpp"
 #include "small_training.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::test {
 

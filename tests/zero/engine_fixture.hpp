@@ -10,8 +10,8 @@
 
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/recording.hpp"
+#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

@@ -6,7 +6,7 @@
 
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/zero/engine.hpp"

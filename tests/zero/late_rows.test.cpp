@@ -9,8 +9,8 @@
 #include <ostream>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/recording.hpp"
+#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine_fixture.hpp"
-#include "tessera/comm/two_level.hpp"
+#include "tessera/comm/compose/two_level.hpp"
 #include "tessera/core/random.hpp"
 
 namespace tessera::test {

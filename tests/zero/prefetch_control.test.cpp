@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::zero::detail {
 namespace {

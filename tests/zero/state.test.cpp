@@ -1,6 +1,6 @@
 /// State views, restoring into any stage and rank count, and memory against the formulas.
 #include "engine_fixture.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
 

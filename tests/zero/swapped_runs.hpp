@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "quadratic_model.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/random.hpp"
 
 namespace tessera::test {

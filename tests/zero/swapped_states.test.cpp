@@ -8,7 +8,7 @@
 
 #include "mpi_test.hpp"
 #include "swapped_runs.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/random.hpp"
 
 namespace tessera::test {

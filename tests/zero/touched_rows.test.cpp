@@ -7,8 +7,8 @@
 #include <set>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/host_collectives.hpp"
-#include "tessera/comm/planning.hpp"
+#include "tessera/comm/base/planning.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/random.hpp"
 
 namespace tessera::zero::detail {

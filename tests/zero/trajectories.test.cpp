@@ -7,7 +7,7 @@
 #include "../optim/coded_case.hpp"
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

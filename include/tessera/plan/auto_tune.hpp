@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/plan/tuner.hpp"
 
 namespace tessera::plan {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "tessera/comm/two_level.hpp"
+#include "tessera/comm/compose/two_level.hpp"
 #include "tessera/plan/machine_profile.hpp"
 
 namespace tessera::plan {

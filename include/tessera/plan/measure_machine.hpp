@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/plan/collective_cost.hpp"
 #include "tessera/plan/machine_profile.hpp"

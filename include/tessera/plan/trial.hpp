@@ -1,7 +1,7 @@
 #pragma once
 /// Measures a choice by a few steps of the run that it makes.
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/plan/tuner.hpp"
 
 namespace tessera::plan {

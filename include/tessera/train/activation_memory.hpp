@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/model/causal_lm.hpp"
 

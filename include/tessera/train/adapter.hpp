@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"

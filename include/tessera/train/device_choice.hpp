@@ -1,7 +1,7 @@
 #pragma once
 /// Whether a run uses GPUs, and which GPU this rank uses.
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/mpi_session.hpp"

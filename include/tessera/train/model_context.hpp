@@ -1,7 +1,7 @@
 #pragma once
 /// The objects that every pass of the model needs, owned by the run.
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/model/causal_lm.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/comm/traffic.hpp"
+#include "tessera/comm/base/traffic.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/graph_launches.hpp"
 #include "tessera/train/pass_timer.hpp"

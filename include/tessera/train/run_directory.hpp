@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/train/run_lock.hpp"
 

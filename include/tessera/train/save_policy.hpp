@@ -10,7 +10,7 @@
 #include <string>
 
 #include "tessera/checkpoint/save/background_saver.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/train/deadline.hpp"
 #include "tessera/train/run_log.hpp"

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 
 namespace tessera::train {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/data/text_dataset.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/data/sampler.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/comm/traffic.hpp"
+#include "tessera/comm/base/traffic.hpp"
 #include "tessera/data/batch_loader.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/zero/engine_config.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "tessera/comm/traffic.hpp"
+#include "tessera/comm/base/traffic.hpp"
 #include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/benchmark.hpp"
+#include "tessera/comm/compose/benchmark.hpp"
 #include "tessera/core/config_tree.hpp"
 
 namespace tessera::cli {

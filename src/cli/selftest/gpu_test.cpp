@@ -10,7 +10,7 @@
 #include <optional>
 #include <random>
 
-#include "tessera/comm/traffic.hpp"
+#include "tessera/comm/base/traffic.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "selftest/gpu_test_report.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/topology/node_index.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "detail/stage_rules.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/rounding.hpp"
 #include "tessera/kernels/optimizer/quantized_update.hpp"
 #include "tessera/memory/buffer.hpp"

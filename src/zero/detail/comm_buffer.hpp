@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/host_buffer.hpp"
 #include "tessera/memory/swap_file.hpp"
 

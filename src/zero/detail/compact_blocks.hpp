@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "detail/compact_layout.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::zero::detail {

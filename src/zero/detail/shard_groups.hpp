@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/zero/engine_config.hpp"
 
 namespace tessera::zero::detail {

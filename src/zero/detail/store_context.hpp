@@ -2,7 +2,7 @@
 /// What the parts of an engine share: configuration, plan, groups of ranks and the compute queue.
 
 #include "detail/stage_rules.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/queue.hpp"
 
 namespace tessera::zero::detail {

@@ -10,9 +10,9 @@
 
 #include "fake_device.hpp"
 #include "fake_nccl.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/flight_recorder.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/base/flight_recorder.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/mpi_session.hpp"
 

@@ -11,7 +11,7 @@
 #include "comm_test.hpp"
 #include "fake_device.hpp"
 #include "fake_nccl.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/host.hpp"
 

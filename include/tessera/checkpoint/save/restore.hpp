@@ -4,7 +4,7 @@
 
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/format/states.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::checkpoint {

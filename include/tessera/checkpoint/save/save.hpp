@@ -10,7 +10,7 @@
 
 #include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/format/states.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/zero/partition_plan.hpp"

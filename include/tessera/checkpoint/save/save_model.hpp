@@ -10,7 +10,7 @@
 #include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/interchange/safetensors_writer.hpp"
 #include "tessera/checkpoint/save/save.hpp"
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/memory/param_provider.hpp"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/base/collectives.hpp"
 
 namespace tessera::checkpoint::detail {
 

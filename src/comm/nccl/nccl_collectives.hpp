@@ -1,0 +1,16 @@
+#pragma once
+/// Collectives by NCCL calls, for ranks with a device each.
+
+#include <memory>
+
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/nccl/nccl_use.hpp"
+
+namespace tessera::comm::detail {
+
+/// @throws ConfigError when this build has no NCCL; PeerLostError when ranks do not meet within the
+/// deadline
+std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline,
+                                       NcclOptions const& options);
+
+}  // namespace tessera::comm::detail
