@@ -5,7 +5,7 @@
 
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/data/text_files.hpp"
+#include "tessera/data/text/text_files.hpp"
 #include "tessera/model/registry.hpp"
 
 namespace tessera::cli {

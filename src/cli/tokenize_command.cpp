@@ -15,9 +15,9 @@
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/data/tokenized_files.hpp"
-#include "tessera/data/tokenizer.hpp"
-#include "tessera/data/tokenizer_training.hpp"
+#include "tessera/data/sequences/tokenized_files.hpp"
+#include "tessera/data/sequences/tokenizer_training.hpp"
+#include "tessera/data/tokenizer/tokenizer.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tessera/core/clock.hpp"
-#include "tessera/data/sampler.hpp"
+#include "tessera/data/sampling/sampler.hpp"
 
 namespace tessera::train {
 namespace {

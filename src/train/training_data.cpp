@@ -9,7 +9,7 @@
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
-#include "tessera/data/text_files.hpp"
+#include "tessera/data/text/text_files.hpp"
 #include "tessera/topology/node_files.hpp"
 
 namespace tessera::train {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Unicode classes as Hugging Face's tokenizers sees them.
 
-    python tests/oracles/unicode_classes.py additions > src/data/detail/unicode_additions.hpp
+    python tests/oracles/unicode_classes.py additions > src/data/tokenizer/unicode_additions.hpp
         characters that are newer than Unicode 14, as the table that makes PCRE2 10.42 agree (needs a Python with Unicode 14: 3.11)
     python tests/oracles/unicode_classes.py classes > tests/data/vectors/unicode_classes.json
         [first, last, class] for every run of letters (L), numbers (N) and white space (S) of GPT-2's word pattern
-    python tests/oracles/unicode_classes.py normal_forms > src/data/detail/normal_form_limits.hpp
+    python tests/oracles/unicode_classes.py normal_forms > src/data/tokenizer/normal_form_limits.hpp
         characters that take part in normal forms today, but not for Hugging Face (needs unicodedata2 of PyPI); clang-format the result
-    python tests/oracles/unicode_classes.py bert > src/data/detail/unicode_ranges.hpp
+    python tests/oracles/unicode_classes.py bert > src/data/tokenizer/unicode_ranges.hpp
         classes of the Bert normalizer, of Punctuation and of StripAccents, and new letters with a lower case (Python 3.11); clang-format it
 """
 import json

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/data/text_dataset.hpp"
+#include "tessera/data/sequences/text_dataset.hpp"
 #include "tessera/train/model_context.hpp"
 #include "tessera/train/outcome.hpp"
 

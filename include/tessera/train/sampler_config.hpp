@@ -5,7 +5,7 @@
 
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/resolved_config.hpp"
-#include "tessera/data/sampler.hpp"
+#include "tessera/data/sampling/sampler.hpp"
 
 namespace tessera::train {
 

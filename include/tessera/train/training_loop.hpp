@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/data/sampler.hpp"
+#include "tessera/data/sampling/sampler.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/train/best_model.hpp"
 #include "tessera/train/deadline.hpp"

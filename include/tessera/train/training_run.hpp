@@ -8,7 +8,7 @@
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/resolved_config.hpp"
-#include "tessera/data/sampler.hpp"
+#include "tessera/data/sampling/sampler.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/model/causal_lm.hpp"
 #include "tessera/optim/schedule.hpp"

@@ -6,7 +6,7 @@
 
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/data/sampler.hpp"
+#include "tessera/data/sampling/sampler.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/optim/schedule.hpp"
 

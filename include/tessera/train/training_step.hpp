@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tessera/comm/base/traffic.hpp"
-#include "tessera/data/batch_loader.hpp"
-#include "tessera/data/sampler.hpp"
-#include "tessera/data/text_dataset.hpp"
+#include "tessera/data/sampling/batch_loader.hpp"
+#include "tessera/data/sampling/sampler.hpp"
+#include "tessera/data/sequences/text_dataset.hpp"
 #include "tessera/memory/graph_launches.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/train/model_context.hpp"

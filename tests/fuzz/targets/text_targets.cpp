@@ -3,7 +3,7 @@
 #include "data/detail/record_reader.hpp"
 #include "data/detail/sequence_file.hpp"
 #include "fuzz.hpp"
-#include "tessera/data/tokenizer.hpp"
+#include "tessera/data/tokenizer/tokenizer.hpp"
 
 namespace tessera::fuzz {
 namespace {

@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <tessera/config/arguments_table.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/data/text_dataset.hpp>
+#include <tessera/data/sequences/text_dataset.hpp>
 #include <tessera/zero/partition_plan.hpp>
 
 /// Prints the tokens of a text file of any kind: consumer FILE TOKENIZER CACHE_FOLDER

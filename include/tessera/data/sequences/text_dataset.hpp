@@ -1,0 +1,135 @@
+#pragma once
+/// Training text as packed sequences of token ids, as Hugging Face's run_clm.py makes them, in a
+/// file that the ranks of a node share.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/data/text/record_options.hpp"
+#include "tessera/data/tokenizer/tokenizer.hpp"
+
+namespace tessera::data {
+
+/// Which records of a file are used: all, the first `percent` percent, or the rest after these.
+/// Without a validation file run_clm validates on the first validation_split_percentage (5) and
+/// trains on the rest, even if it does not evaluate.
+struct RecordPart {
+  enum class Kind { all, first, rest };
+  Kind kind = Kind::all;
+  int percent = 0;  ///< 0 to 100
+};
+
+/// Number of records in the first `percent` percent of `records`: rounded to nearest, halves to
+/// even, as datasets' "train[:5%]".
+std::int64_t split_boundary(std::int64_t records, int percent);
+
+/// What sequences are made from, and how.
+///
+/// .txt: a record is a line with its end; "\r\n" and "\r" are read as "\n", no other character ends
+/// a line, blank lines are records. .json, .jsonl: a record is the member "text" (else the first
+/// member) of each object, written one after the other or in one array. .csv: the column text, else
+/// the first. Each may be compressed (.gz, .zst after the name). Bytes that are not UTF-8 become
+/// U+FFFD, with a warning.
+///
+/// Sequence packing as in run_clm's group_texts: records are tokenized one by one; every 1,000 of
+/// them are concatenated and cut into sequences of block_size tokens, and the remainder is dropped.
+///
+/// .bin: the token ids of llm.c or Megatron, concatenated and cut; a part is one of the sequences.
+struct SequenceRequest {
+  /// A file, or files and patterns separated by commas (text_files.hpp), as one data set.
+  std::filesystem::path text;
+  RecordPart part;
+  LineBreaks line_breaks = LineBreaks::keep;  ///< keep_linebreaks; .txt only
+  std::int64_t block_size = 0;                ///< tokens per sequence, as run_clm calls it
+  std::filesystem::path cache_folder;
+  BrokenRecords broken_records = BrokenRecords::stop;
+  int threads = 1;  ///< that tokenize; the sequences do not depend on it
+  /// Weights such as "0.7,0.3": each part of `text` between commas is a data set of its own, of
+  /// which the part is taken, and the sequences are mixed by these weights. An epoch has every
+  /// sequence at least once; those of sets smaller than their share are repeated. Empty: one data
+  /// set.
+  std::string mixture;
+  bool append_eos = false;  ///< the tokenizer's eos_token after each record of a text
+};
+
+/// Sequences of token ids, memory-mapped read-only from their file, or from memory. Copies share
+/// them.
+class TokenSequences {
+ public:
+  TokenSequences() = default;
+  /// From memory: ids.size() / length sequences; a remainder is dropped. Every rank needs the same.
+  TokenSequences(std::vector<std::int32_t> ids, std::int64_t length);
+
+  std::int64_t count() const { return count_; }
+  std::int64_t length() const { return length_; }  ///< tokens per sequence
+  /// Sequence i, length() ids.
+  std::span<std::int32_t const> operator[](std::int64_t i) const {
+    return {ids_ + i * length_, static_cast<std::size_t>(length_)};
+  }
+  /// Keeps only the first n sequences (max_train_samples, max_eval_samples); no effect if there are
+  /// at most n.
+  void keep_first(std::int64_t n) { count_ = n < count_ ? n : count_; }
+
+  /// Records and tokens read to make the sequences, including dropped tokens.
+  std::int64_t records() const { return records_; }
+  std::int64_t tokens() const { return tokens_; }
+  /// The largest id in the sequences.
+  std::int32_t max_id() const { return max_id_; }
+  bool contains(std::int32_t id) const;
+  /// XXH3 of text, tokenizer and request: ranks with the same value read the same sequences.
+  std::uint64_t fingerprint() const { return fingerprint_; }
+  /// XXH3 of the text files' bytes; 0 where another process has read the text.
+  std::uint64_t text_hash() const { return text_hash_; }
+  std::filesystem::path const& file() const { return file_; }
+
+ private:
+  friend class SequenceFile;
+  friend struct CachedSequences;
+  std::shared_ptr<void const> mapping_;
+  std::int32_t const* ids_ = nullptr;
+  std::int64_t count_ = 0, length_ = 0, records_ = 0, tokens_ = 0;
+  std::int32_t max_id_ = -1;
+  std::uint64_t fingerprint_ = 0, text_hash_ = 0;
+  std::filesystem::path file_;
+};
+
+/// The file for the sequences of this request: cache_folder/blocks_<hash of request and
+/// tokenizer>.tsrb
+std::filesystem::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer);
+
+/// Opens the file of sequences if it is intact and was made from this text, tokenizer and request;
+/// otherwise builds it. One rank per node calls this; concurrent calls are safe, because each
+/// writes its own temporary file and renames it. Reads the text as a stream.
+/// @throws IoError, ConfigError for an unsupported kind of file, DataError if the text does not
+/// fill one sequence.
+TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer);
+
+/// Opens the file that another rank has built; call it after that rank has finished. @throws
+/// IoError if the file is missing, DataError if it is damaged or of another request.
+TokenSequences open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer);
+
+/// Opens the file that another process of this node has built and checked, from its descriptor
+/// (takes ownership): does not access the file system.
+TokenSequences open_sequences(int descriptor, std::filesystem::path const& file);
+
+/// @throws DataError if a sequence has an id for which a model of this vocabulary size has no
+/// embedding.
+void check_vocabulary(TokenSequences const& sequences, Tokenizer const& tokenizer,
+                      std::int64_t model_vocabulary_size);
+
+/// The block_size that run_clm uses, and its warning (empty: none). If @p asked is set:
+/// min(asked, model_max_length of the tokenizer). Otherwise model_max_length, or min(1024,
+/// model_positions) if model_max_length exceeds model_positions.
+struct BlockSizeChoice {
+  std::int64_t block_size;
+  std::string warning;
+};
+BlockSizeChoice choose_block_size(std::optional<std::int64_t> asked, std::int64_t model_max_length,
+                                  std::int64_t model_positions = 1024);
+
+}  // namespace tessera::data

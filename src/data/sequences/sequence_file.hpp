@@ -1,0 +1,75 @@
+#pragma once
+/// The file of packed token sequences. All numbers are in the byte order of the machine that wrote
+/// it; another byte order is refused.
+///
+///   offset   0  magic "TSRBLOCK"        32  records, int64        64  request key, uint64
+///            8  version, uint32         40  tokens, int64         72  fingerprint, uint64
+///           12  0x01020304, uint32      48  max id, int32         80  XXH3 of the ids, uint64
+///           16  length, int64           52  0, uint32             88  XXH3 of bytes 0 to 87
+///           24  sequences, int64        56  0, uint64             96  ids, int32
+///
+/// It is written under a temporary name, synced, and renamed when complete.
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "tessera/data/sequences/text_dataset.hpp"
+#include "tokenizer/hash.hpp"
+
+namespace tessera::data {
+
+struct SequenceFileHeader {
+  char magic[8];
+  std::uint32_t version, byte_order;
+  std::int64_t length, count, records, tokens;
+  std::int32_t max_id;
+  std::uint32_t zero;
+  std::uint64_t zeros, request_key, fingerprint, ids_sum, header_sum;
+};
+static_assert(sizeof(SequenceFileHeader) == 96);
+
+class SequenceFile {
+ public:
+  static constexpr std::uint32_t version = 1;
+
+  enum class Check { header, ids_too };
+  /// Maps a file. @throws IoError if it cannot be read, DataError with the reason.
+  static TokenSequences open(std::filesystem::path const& file, std::uint64_t request_key,
+                             Check check);
+  /// As above, from a descriptor of a file that another process has checked; closes it.
+  static TokenSequences open(int descriptor, std::filesystem::path const& file);
+
+ private:
+  static TokenSequences sequences_in(std::shared_ptr<void const> mapping,
+                                     SequenceFileHeader const& header,
+                                     std::filesystem::path const& file);
+};
+
+/// Writes a file of sequences; the destructor removes it unless commit() has returned.
+class SequenceWriter {
+ public:
+  SequenceWriter(std::filesystem::path file, std::int64_t length);
+  ~SequenceWriter();
+  SequenceWriter(SequenceWriter const&) = delete;
+  SequenceWriter& operator=(SequenceWriter const&) = delete;
+
+  /// Appends complete sequences.
+  void append(std::span<std::int32_t const> ids);
+  std::int64_t count() const { return header_.count; }
+  void commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key,
+              std::uint64_t fingerprint);
+
+ private:
+  void write(void const* bytes, std::size_t size);
+
+  std::filesystem::path file_, temporary_;
+  std::FILE* out_ = nullptr;
+  SequenceFileHeader header_{};
+  detail::Xxh3Stream ids_sum_;
+};
+
+}  // namespace tessera::data

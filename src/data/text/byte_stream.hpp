@@ -1,0 +1,46 @@
+#pragma once
+/// Reads a file sequentially, decompressed (byte_source.hpp), by bytes or by buffered parts.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "text/byte_source.hpp"
+
+namespace tessera::data::detail {
+
+class ByteStream {
+ public:
+  /// @throws IoError if the file cannot be opened.
+  explicit ByteStream(std::filesystem::path file);
+
+  /// The next byte, or -1 at the end.
+  int get() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_++]) : -1; }
+  /// The next byte without consuming it, or -1 at the end.
+  int peek() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_]) : -1; }
+  /// The buffered bytes: at least one unless the stream has ended.
+  std::string_view available() {
+    return at_ < end_ || fill() ? std::string_view(buffer_.data() + at_, end_ - at_)
+                                : std::string_view();
+  }
+  void skip(std::size_t bytes) { at_ += bytes; }
+  /// Puts bytes back in front of what follows.
+  void unread(std::string_view bytes);
+
+  std::filesystem::path const& file() const { return file_; }
+  /// Bytes of the file read so far, as stored.
+  std::int64_t position() const { return source_->position(); }
+
+ private:
+  bool fill();
+
+  std::filesystem::path file_;
+  std::unique_ptr<ByteSource> source_;
+  std::vector<char> buffer_;
+  std::size_t at_ = 0, end_ = 0;
+};
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,44 @@
+#pragma once
+/// Reads the records of text files in order, as the text, json and csv loaders of Hugging Face
+/// datasets do.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/text/record_options.hpp"
+
+namespace tessera::data::detail {
+
+/// A record that cannot be read; those after it may be.
+struct BrokenRecord : DataError {
+  using DataError::DataError;
+};
+
+class RecordReader {
+ public:
+  virtual ~RecordReader() = default;
+  /// The next record, as well-formed UTF-8; false at the end. @throws BrokenRecord, after which
+  /// skip_broken() continues with the following records.
+  bool next(std::string& record);
+  /// Moves behind a broken record. @returns false if the end of that record cannot be found.
+  virtual bool skip_broken() { return false; }
+  /// Ill-formed sequences replaced by U+FFFD so far.
+  std::int64_t replacements() const { return replacements_; }
+  /// Bytes of the file read so far, as stored.
+  virtual std::int64_t position() const = 0;
+
+ private:
+  virtual bool next_raw(std::string& bytes) = 0;
+  std::string bytes_;
+  std::int64_t replacements_ = 0;
+};
+
+/// The reader for the file's extension. @throws ConfigError for an unsupported extension, IoError
+/// if the file cannot be read.
+std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
+                                           LineBreaks line_breaks);
+
+}  // namespace tessera::data::detail

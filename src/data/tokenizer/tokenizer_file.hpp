@@ -1,0 +1,39 @@
+#pragma once
+/// Reads the files of a tokenizer into ids, bytes and patterns, and validates them.
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tokenizer/added_tokens.hpp"
+#include "tokenizer/normalizer.hpp"
+#include "tokenizer/pre_tokenizer.hpp"
+#include "tokenizer/token_decoder.hpp"
+#include "tokenizer/word_model.hpp"
+
+namespace tessera::data::detail {
+
+struct TokenizerFile {
+  Normalizer normalizer;
+  WordModel model;
+  PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;  ///< only for tokens of characters
+  std::vector<AddedToken> added;
+  std::vector<std::int32_t> prefix_ids, suffix_ids;  ///< added before and after every text
+  /// SentencePiece's character for spaces is put before every text, and written as a space in it.
+  bool prefixes_input = false;
+  /// That character is dropped where it begins the ids and one of these follows.
+  std::vector<std::int32_t> no_space_before;
+  std::int64_t model_max_length = std::numeric_limits<std::int64_t>::max();
+  std::int32_t bos_id = -1, eos_id = -1;
+  std::uint64_t fingerprint = 0;
+  std::vector<std::filesystem::path> files;
+};
+
+/// @throws IoError, DataError (malformed) or ConfigError (well-formed, but not a
+/// tokenizer that Tessera reads).
+TokenizerFile read_tokenizer_file(std::filesystem::path const& path);
+
+}  // namespace tessera::data::detail
