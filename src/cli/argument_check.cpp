@@ -6,7 +6,7 @@
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/data/text/text_files.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;

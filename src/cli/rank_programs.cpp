@@ -24,7 +24,7 @@
 #include "tessera/memory/runtime.hpp"
 #include "tessera/memory/stream_queue.hpp"
 #include "tessera/plan/measure_machine.hpp"
-#include "tessera/train/device_choice.hpp"
+#include "tessera/train/setup/device_choice.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -27,7 +27,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/exceptions.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/train/report/version.hpp"
 #include "tokenize_command.hpp"
 #include "usage_errors.hpp"
 

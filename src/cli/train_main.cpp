@@ -30,12 +30,12 @@
 #include "tessera/plan/auto_tune.hpp"
 #include "tessera/topology/launcher.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/train/device_choice.hpp"
-#include "tessera/train/library_versions.hpp"
-#include "tessera/train/run_lock.hpp"
-#include "tessera/train/stop_request.hpp"
-#include "tessera/train/trainer.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/train/loop/trainer.hpp"
+#include "tessera/train/report/library_versions.hpp"
+#include "tessera/train/report/run_lock.hpp"
+#include "tessera/train/report/version.hpp"
+#include "tessera/train/setup/device_choice.hpp"
+#include "tessera/train/step/stop_request.hpp"
 
 namespace {
 

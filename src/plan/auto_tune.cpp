@@ -16,8 +16,8 @@
 #include "tessera/memory/runtime.hpp"
 #include "tessera/plan/ladder.hpp"
 #include "tessera/plan/trial.hpp"
-#include "tessera/train/run_directory.hpp"
-#include "tessera/train/stop_request.hpp"
+#include "tessera/train/report/run_directory.hpp"
+#include "tessera/train/step/stop_request.hpp"
 
 namespace tessera::plan {
 namespace fs = std::filesystem;

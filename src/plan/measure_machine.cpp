@@ -21,9 +21,9 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/plan/step_time.hpp"
-#include "tessera/train/memory_plan.hpp"
+#include "tessera/train/setup/memory_plan.hpp"
 
 namespace tessera::plan {
 namespace {

@@ -9,9 +9,9 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/plan/shard_groups.hpp"
-#include "tessera/train/adapter.hpp"
-#include "tessera/train/engine_config.hpp"
-#include "tessera/train/model_config.hpp"
+#include "tessera/train/setup/adapter.hpp"
+#include "tessera/train/setup/engine_config.hpp"
+#include "tessera/train/setup/model_config.hpp"
 #include "tessera/zero/parameter_subset.hpp"
 
 namespace tessera::plan {

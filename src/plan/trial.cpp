@@ -9,9 +9,9 @@
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/train/activation_memory.hpp"
-#include "tessera/train/engine_config.hpp"
-#include "tessera/train/stop_request.hpp"
+#include "tessera/train/setup/activation_memory.hpp"
+#include "tessera/train/setup/engine_config.hpp"
+#include "tessera/train/step/stop_request.hpp"
 
 namespace tessera::plan {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/core/random.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 
 namespace tessera::bench {
 

@@ -15,8 +15,8 @@
 #include "resident_params.hpp"
 #include "tessera/kernels/launch/kernel_times.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/initialize.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/families/registry.hpp"
 
 namespace {
 

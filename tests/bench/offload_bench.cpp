@@ -18,7 +18,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/memory/simulated_device.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera {

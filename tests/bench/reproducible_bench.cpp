@@ -13,8 +13,8 @@
 #include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/initialize.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine.hpp"
 

@@ -9,7 +9,7 @@
 #include "tessera/checkpoint/tools/export.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 
 namespace tessera::checkpoint {
 namespace {

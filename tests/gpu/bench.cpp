@@ -41,7 +41,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/graph_launches.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine.hpp"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "detail/pass.hpp"
+#include "layers/pass.hpp"
 #include "resident_params.hpp"
 #include "tessera/core/random.hpp"
 

@@ -2,7 +2,7 @@
 /// Layers of one's own, for the tests of models that are composed of them.
 
 #include "family_suite.hpp"
-#include "tessera/model/composed_lm.hpp"
+#include "tessera/model/families/composed_lm.hpp"
 
 namespace tessera::model::test_layers {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 
 #include "resident_params.hpp"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stored vectors for tests/model/gpt2.test.cpp, from transformers' GPT2LMHeadModel on the CPU.
+"""Stored vectors for tests/model/families/gpt2.test.cpp, from transformers' GPT2LMHeadModel on the CPU.
 
   python3 tests/oracles/gpt2.py            writes tests/model/data/{gpt2_cases.json, gpt2_cases.bin, gpt2_default_config.json}
 

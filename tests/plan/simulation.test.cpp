@@ -7,7 +7,7 @@
 #include <random>
 
 #include "plan_fixture.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/plan/step_time.hpp"
 
 namespace tessera::plan {

@@ -4,7 +4,7 @@
 
 #include "plan_fixture.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 
 namespace tessera::plan {
 namespace {

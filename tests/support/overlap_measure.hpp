@@ -15,7 +15,7 @@
 #include "delayed_collectives.hpp"
 #include "overlap_bound.hpp"
 
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

@@ -9,8 +9,8 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/model/initialize.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

@@ -11,7 +11,7 @@
 #include "small_training.hpp"
 #include "tessera/comm/compose/device_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
-#include "tessera/train/generator.hpp"
+#include "tessera/train/generate/generator.hpp"
 
 namespace tessera {
 namespace {

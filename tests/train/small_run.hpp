@@ -16,9 +16,9 @@
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/data/sampling/sampler.hpp"
 #include "tessera/data/sequences/text_dataset.hpp"
-#include "tessera/model/initialize.hpp"
-#include "tessera/model/registry.hpp"
-#include "tessera/train/model_context.hpp"
+#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/train/step/model_context.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

@@ -15,8 +15,8 @@
 #include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/model/initialize.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/families/registry.hpp"
 
 namespace tessera::zero {
 namespace {

@@ -10,12 +10,12 @@
 
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/model/registry.hpp"
+#include "tessera/model/families/registry.hpp"
 #include "tessera/plan/choice.hpp"
 #include "tessera/plan/collective_cost.hpp"
 #include "tessera/plan/machine_profile.hpp"
 #include "tessera/plan/step_time.hpp"
-#include "tessera/train/memory_plan.hpp"
+#include "tessera/train/setup/memory_plan.hpp"
 
 namespace tessera::plan {
 

@@ -6,7 +6,7 @@
 #include <queue>
 #include <vector>
 
-#include "tessera/train/memory_plan.hpp"
+#include "tessera/train/setup/memory_plan.hpp"
 
 namespace tessera::plan {
 

@@ -4,7 +4,7 @@
 #include "tessera/plan/collective_cost.hpp"
 #include "tessera/plan/machine_profile.hpp"
 #include "tessera/plan/simulation.hpp"
-#include "tessera/train/memory_plan.hpp"
+#include "tessera/train/setup/memory_plan.hpp"
 
 namespace tessera::plan {
 

@@ -13,8 +13,8 @@
 #include "tessera/core/log.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/model/registry.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/train/report/version.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -10,9 +10,9 @@
 #include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/model/registry.hpp"
-#include "tessera/train/adapter.hpp"
-#include "tessera/train/model_config.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/train/setup/adapter.hpp"
+#include "tessera/train/setup/model_config.hpp"
 
 namespace tessera::cli {
 namespace {

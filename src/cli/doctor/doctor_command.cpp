@@ -18,8 +18,8 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/topology/mpi_headers.hpp"
-#include "tessera/train/run_lock.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/train/report/run_lock.hpp"
+#include "tessera/train/report/version.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;

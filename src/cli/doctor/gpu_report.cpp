@@ -14,7 +14,7 @@
 #include "tessera/topology/device_binding.hpp"
 #include "tessera/topology/device_locality.hpp"
 #include "tessera/topology/gpu_inventory.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/train/report/version.hpp"
 
 namespace tessera::cli {
 namespace {

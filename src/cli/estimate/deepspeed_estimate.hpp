@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 
 namespace tessera::cli {
 

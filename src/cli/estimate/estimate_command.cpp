@@ -13,11 +13,11 @@
 #include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/model/registry.hpp"
-#include "tessera/train/adapter.hpp"
-#include "tessera/train/engine_config.hpp"
-#include "tessera/train/memory_plan.hpp"
-#include "tessera/train/model_config.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/train/setup/adapter.hpp"
+#include "tessera/train/setup/engine_config.hpp"
+#include "tessera/train/setup/memory_plan.hpp"
+#include "tessera/train/setup/model_config.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {

@@ -9,7 +9,7 @@
 #include "manual/value_kinds.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/train/report/version.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -21,7 +21,7 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/launcher.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/train/report/version.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;

@@ -7,8 +7,8 @@
 #include "tessera/config/learning_rate.hpp"
 #include "tessera/config/traps.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/model/registry.hpp"
-#include "tessera/train/engine_config.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/train/setup/engine_config.hpp"
 
 namespace tessera::fuzz {
 namespace {

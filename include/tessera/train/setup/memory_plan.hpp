@@ -1,0 +1,66 @@
+#pragma once
+/// The memory and the work of a rank, from the code that allocates and enqueues in a run.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/memory/memory_tracker.hpp"
+#include "tessera/memory/work_trace.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::train {
+
+/// Bytes of a memory space by purpose, as the memory tracker of a run counts them.
+struct PlannedSpace {
+  std::map<memory::Purpose, std::size_t> bytes;
+  std::size_t total() const;
+};
+
+/// One rank's memory of a run in bytes. The ranks differ by less than a megabyte.
+struct MemoryPlan {
+  zero::MemoryReport states;         ///< and the engine's buffers
+  std::size_t activations = 0;       ///< and workspaces, of the largest micro-batch
+  std::size_t host_checkpoints = 0;  ///< with cpu_checkpointing, in host memory
+  PlannedSpace device, host;         ///< all of it; the host's with pinned memory
+  std::size_t saving = 0;            ///< more host memory while a checkpoint is written
+
+  std::size_t total() const {
+    return states.weights + states.gradients + states.master_weights + states.optimizer_state +
+           states.buffers + activations + host_checkpoints;
+  }
+  /// The part of it in host memory, where the model computes on a device.
+  std::size_t in_host() const { return states.offloaded + host_checkpoints; }
+};
+
+/// The part of a run that decides its memory.
+struct PlannedRun {
+  zero::EngineConfig engine{};
+  int ranks = 1;
+  memory::MemorySpace space = memory::MemorySpace::device;
+  /// Rows and tokens of a micro-batch.
+  std::int64_t rows = 1, sequence = 1;
+  Recompute recompute = Recompute::none;
+  bool cpu_checkpointing = false;
+};
+
+/// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, or an
+/// evaluation with an engine for inference, without memory, kernels and communication. Afterwards
+/// the memory trackers are as before.
+MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run);
+
+/// Optimizer steps of a training, one after the other: the second one finds what the first one has
+/// left, as every later step does.
+struct PlannedSteps {
+  MemoryPlan memory;
+  std::vector<memory::PlannedWork> work;
+  std::vector<std::string> queues;
+  std::size_t first_of_second = 0;  ///< index in `work`
+};
+
+/// Plans two steps of @p micro_steps micro-steps each. @pre the engine is for training
+PlannedSteps plan_steps(model::CausalLm& model, PlannedRun const& run, int micro_steps);
+
+}  // namespace tessera::train

@@ -1,0 +1,55 @@
+#pragma once
+/// Where a run's model comes from: a Hugging Face directory with weights, only a configuration, or
+/// the defaults of a model type.
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/memory/param_provider.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
+#include "tessera/model/layers/lora.hpp"
+#include "tessera/topology/mpi_session.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::train {
+
+/// What is known of the weights that the run started from.
+struct WeightsOrigin {
+  std::string directory;                   ///< Hugging Face directory; empty: random weights
+  std::optional<Dtype> stored_dtype = {};  ///< of the weights in it
+  std::string problem = {};  ///< values that the run's dtype cannot hold, by tensor; empty: none
+};
+
+/// The rules of run_clm.py: --model_name_or_path gives configuration and weights, --config_name
+/// another configuration; without both the defaults of --model_type with --config_overrides, from
+/// random weights.
+struct ModelSource {
+  ConfigTree config;                        ///< Hugging Face config.json, overrides applied
+  std::filesystem::path weights_directory;  ///< empty: random initial weights
+  std::filesystem::path
+      tokenizer_directory;  ///< of --tokenizer_name, else of the model; empty: none given
+  WeightsOrigin weights;
+  std::optional<model::LoraOptions> lora;   ///< the model is adapted
+  std::filesystem::path adapter_directory;  ///< empty: adapters start as PEFT's
+  model::ParameterChanges changes{};        ///< of the model, against the files of its family
+};
+
+/// Rank 0 reads the files and broadcasts the result. @throws UsageError when nothing names a model,
+/// IoError / DataError for files, ConfigError for --config_overrides without effect
+ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm);
+
+/// Writes initial values of a range of a parameter: from the directories' weights, or random by
+/// (seed, name, element). Rank 0 reads the headers of the files, one rank per node opens them for
+/// all ranks of the node, and each rank reads only the elements of its shard. Sets
+/// WeightsOrigin::stored_dtype from the files.
+/// @throws DataError when a tensor is missing or its shape differs from the configuration's
+zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::UnitSpec> const& units,
+                                   std::uint64_t seed, topology::MpiSession const& session,
+                                   comm::Collectives& comm);
+
+}  // namespace tessera::train

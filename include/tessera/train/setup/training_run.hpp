@@ -1,0 +1,60 @@
+#pragma once
+/// The parts of a run, as the setup made them.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/resolved_config.hpp"
+#include "tessera/data/sampling/sampler.hpp"
+#include "tessera/memory/queue.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
+#include "tessera/optim/schedule.hpp"
+#include "tessera/topology/mpi_session.hpp"
+#include "tessera/train/report/run_lock.hpp"
+#include "tessera/train/report/status_file.hpp"
+#include "tessera/train/setup/model_source.hpp"
+#include "tessera/train/setup/training_data.hpp"
+#include "tessera/train/step/model_context.hpp"
+#include "tessera/train/step/training_state.hpp"
+#include "tessera/zero/engine.hpp"
+#include "tessera/zero/parameter_subset.hpp"
+
+namespace tessera::train {
+
+/// What the program gives a job; all of it outlives the run.
+struct JobContext {
+  config::TrainingArguments const& arguments;
+  topology::MpiSession const& session;
+  comm::Collectives& comm;
+  StatusFile& status;
+
+  bool is_root() const { return comm.rank() == 0; }
+};
+
+/// Owned parts; those below use those above.
+struct TrainingRun {
+  std::unique_ptr<RunLock> lock;  ///< of the output directory, on rank 0
+  ModelSource source;
+  config::ResolvedConfig config;
+  std::unique_ptr<memory::Queue> compute;
+  std::unique_ptr<model::CausalLm> model;
+  zero::ParameterSubset trained;  ///< of the model: the parameters of the engine's plan
+  ConfigTree frozen;              ///< as checkpoint::Manifest::frozen
+  TrainingData data;
+  std::unique_ptr<zero::Engine> engine;
+  std::optional<data::Sampler> sampler;  ///< with --do_train
+  optim::Schedule schedule;              ///< with --do_train
+  TrainingState state;
+  std::int64_t resumed_step = -1;  ///< step of the checkpoint that was restored; -1: none
+  std::string own_checkpoint;      ///< its name, if it is of this run directory; rank 0
+  bool starts_over = false;        ///< --overwrite_output_dir without a checkpoint to resume from
+
+  ModelContext model_context(comm::Collectives& comm) const {
+    return {*model, *engine, *compute, comm};
+  }
+};
+
+}  // namespace tessera::train

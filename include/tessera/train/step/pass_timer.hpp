@@ -1,0 +1,60 @@
+#pragma once
+/// Measures the parts of a step and of its units: wall_clock_breakdown and flops_profiler.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tessera/memory/queue.hpp"
+#include "tessera/train/step/work_times.hpp"
+
+namespace tessera::train {
+
+/// Seconds of one step on this rank. The head's forward pass belongs to backward, for it runs
+/// together with its backward pass.
+struct PhaseTimes {
+  double data = 0.0;      ///< reading the samples
+  double forward = 0.0;   ///< embedding and blocks
+  double backward = 0.0;  ///< head, blocks and embedding
+  double step = 0.0;      ///< what reduction is left, norm, update, all-gather
+  WorkTimes work;         ///< the same time by kinds of work
+};
+
+struct UnitTime {
+  double forward = 0.0, backward = 0.0;  ///< seconds
+};
+
+/// Follows the calls that a pass makes between its layers. Waits for the queue at each of them, so
+/// that the times of a device are those of its kernels.
+class PassTimer {
+ public:
+  /// @param blocks  of the model; its units are the embedding, the blocks and the head
+  PassTimer(memory::Queue& compute, std::size_t blocks) : compute_(compute), blocks_(blocks) {}
+
+  void begin_step();
+  /// The samples of a micro-step are read; its passes follow.
+  void begin_passes();
+  /// See model::PassSettings::between_layers.
+  void between_layers();
+  void end_passes();
+  void end_step();
+
+  PhaseTimes const& phases() const { return phases_; }
+  /// Of the last step, in the order of the units: sums over its micro-steps.
+  std::vector<UnitTime> const& units() const { return units_; }
+
+ private:
+  double lap();
+  void end_segment();
+
+  memory::Queue& compute_;
+  std::size_t blocks_;
+  std::size_t segment_ = 0;  ///< of the current passes: embedding, blocks, head, blocks backward
+  std::chrono::steady_clock::time_point last_;
+  std::optional<WorkClock> work_;  ///< from the first step on: it measures every kernel
+  PhaseTimes phases_;
+  std::vector<UnitTime> units_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,72 @@
+#pragma once
+/// One optimizer step: its micro-steps, the update, and the loss over all ranks.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tessera/comm/base/traffic.hpp"
+#include "tessera/data/sampling/batch_loader.hpp"
+#include "tessera/data/sampling/sampler.hpp"
+#include "tessera/data/sequences/text_dataset.hpp"
+#include "tessera/memory/graph_launches.hpp"
+#include "tessera/optim/schedule.hpp"
+#include "tessera/train/step/model_context.hpp"
+#include "tessera/train/step/outcome.hpp"
+#include "tessera/train/step/pass_timer.hpp"
+#include "tessera/train/step/step_requests.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::train {
+
+class TrainingStep {
+ public:
+  struct Options {
+    std::int64_t micro_batch_size = 1;
+    std::uint64_t dropout_seed = 42;
+    Recompute recompute = Recompute::none;
+    bool cpu_checkpointing = false;
+    std::function<void()> between_layers{};  ///< see model::PassSettings
+    std::optional<optim::Schedule> beta1{};  ///< by optimizer step; none: the optimizer's
+    PassTimer* timer = nullptr;              ///< null: nothing is timed
+    /// The loss of a micro-batch, which outlives the step; null: cross-entropy of the next token.
+    std::function<model::LogitLoss*(model::Batch const& batch)> loss{};
+    data::LoaderOptions loader{};
+    /// What this rank asks for; null: the step asks nobody.
+    std::function<StepRequests()> requests{};
+  };
+  /// @param context  `weights` is @p engine
+  TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,
+               Options const& options);
+
+  /// Trains on the samples of step @p step, counted from 1. Collective.
+  StepOutcome run(std::int64_t step, data::Sampler& sampler, double learning_rate);
+
+ private:
+  struct LoadedStep {
+    std::int64_t step;
+    data::SamplerConfig sampler;
+    std::vector<data::LoadedBatch> micro_batches;
+  };
+  data::LoadedBatch stand_in() const;
+  /// Loads the next step and announces its first micro-batch, where the engine gathers its rows of
+  /// the embedding first. @return seconds that loading took
+  double announce_next(std::int64_t step, data::Sampler const& sampler);
+  zero::StepValues values(std::vector<model::LossSum> const& losses, double seconds) const;
+  std::vector<data::LoadedBatch> load(std::int64_t step, data::Sampler const& sampler);
+  std::int64_t predictions(std::int64_t samples,
+                           std::vector<data::LoadedBatch> const& micro_batches) const;
+  model::LossSum micro_step(data::LoadedBatch const& samples, std::int64_t first_global_row,
+                            model::PassSettings const& settings);
+
+  ModelContext context_;
+  zero::Engine& engine_;
+  data::TokenSequences sequences_;
+  Options options_;
+  std::unique_ptr<data::BatchLoader> loader_;
+  std::optional<LoadedStep> next_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,110 @@
+#include "layers/embedding.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/kernels/loss/embedding.hpp"
+
+namespace tessera::model::detail {
+
+Embedding::Embedding(UnitSpec& unit, EmbeddingOptions const& options)
+    : options_(options),
+      tokens_(add_parameter(unit, options.token_name, {options.vocabulary, options.width},
+                            normal(options.stddev))) {
+  TESSERA_EXPECT(options.scale == 1.0 || options.position_name.empty());
+  unit.parameters[tokens_].aliases = options.token_aliases;
+  if (!options.position_name.empty())
+    positions_ = add_parameter(unit, options.position_name, {options.positions, options.width},
+                               normal(options.stddev));
+}
+
+Dropout Embedding::dropout(PassContext const& pass) const {
+  return pass.dropout(options_.dropout, 0, DropoutSite::embedding, pass.sequence * options_.width);
+}
+
+/// Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", arXiv 2310.05914.
+kernels::Noise Embedding::noise(PassContext const& pass) const {
+  auto const row = pass.sequence * options_.width;
+  return {
+      .magnitude = static_cast<float>(options_.noise_alpha / std::sqrt(static_cast<double>(row))),
+      .numbers = pass.dropout(1.0, 0, DropoutSite::embedding_noise, row)};
+}
+
+float Embedding::scale(PassContext const& pass) const {
+  auto const exact = static_cast<float>(options_.scale);
+  return pass.stream_dtype == Dtype::bf16   ? static_cast<float>(bfloat16(exact))
+         : pass.stream_dtype == Dtype::fp16 ? static_cast<float>(float16(exact))
+                                            : exact;
+}
+
+void Embedding::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
+                        ConstTensorView tokens) const {
+  auto const by_row = {pass.batch, pass.sequence, options_.width};
+  bool const noisy = pass.dropout_on && options_.noise_alpha > 0.0;
+  kernels::PositionTable positions;
+  if (positions_)
+    positions = {weights[*positions_],
+                 pass.cache && !pass.cache->begins ? pass.cache->positions : pass.position_ids};
+  kernels::embedding(pass.compute, out.reshape(by_row), tokens, weights[tokens_], positions,
+                     noisy ? Dropout{} : dropout(pass));
+  if (noisy) {
+    kernels::add_noise(pass.compute, out, noise(pass));
+    kernels::dropout(pass.compute, out, out, dropout(pass));
+  }
+  if (options_.scale != 1.0) kernels::scale(pass.compute, out, scale(pass));
+}
+
+/// The rows of the lease that the tokens have: the tokens themselves, unless it has few rows.
+/// Those are ascending, so that the order by token stays.
+ConstTensorView Embedding::rows_of(PassContext const& pass, ConstTensorView tokens,
+                                   std::span<std::int32_t const> rows) {
+  if (rows.empty()) return tokens;
+  TensorView const out = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence});
+  pass.compute.submit([to = out.as<std::int32_t>(), from = tokens.as<std::int32_t>(), rows,
+                       count = tokens.numel()] {
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<std::int32_t>(std::lower_bound(rows.begin(), rows.end(), from[i]) -
+                                        rows.begin());
+  });
+  return out;
+}
+
+void Embedding::backward(PassContext const& pass, GradientLease const& gradients,
+                         BackwardInput const& from) const {
+  ArenaScope const scope(pass.arena);
+  TensorView const parts = pass.allocate_fp32(
+      kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
+  std::int64_t const used = pass.sequence, unused = options_.positions - used;
+  auto const mode = gradients.mode();
+  bool const by_id = !pass.position_ids.empty();
+  ConstTensorView const tokens = rows_of(pass, from.tokens, gradients.rows());
+  TensorView dpositions, dtokens = gradients[tokens_];
+  // positions that train without their tokens: the kernel writes those to rows that nobody reads
+  if (dtokens.empty())
+    dtokens = pass.arena.allocate(pass.stream_dtype, {options_.vocabulary, options_.width});
+  if (positions_ && !by_id && !gradients[*positions_].empty()) {
+    if (!gradients.accumulate() && unused > 0)
+      kernels::fill(pass.compute, gradients[*positions_].rows(used, unused), 0.0f);
+    dpositions = gradients[*positions_].rows(0, used);
+  }
+  ConstTensorView dout = from.dout;
+  if (options_.scale != 1.0) {
+    TensorView const scaled = pass.allocate_stream(dout.dim(0), dout.dim(1));
+    kernels::cast(pass.compute, scaled, dout);
+    kernels::scale(pass.compute, scaled, scale(pass));
+    dout = scaled;
+  }
+  dout = dout.reshape({pass.batch, used, options_.width});
+  kernels::embedding_backward(pass.compute, dropout(pass), {{dtokens, mode}, {dpositions, mode}},
+                              {dout, tokens, {from.order, parts}});
+  if (positions_ && by_id && !gradients[*positions_].empty())  // rows of a table, as tokens are
+    kernels::embedding_backward(pass.compute, dropout(pass), {{gradients[*positions_], mode}, {}},
+                                {dout, pass.position_ids, {from.position_order, parts}});
+}
+
+void Embedding::clear_positions(PassContext const& pass, GradientLease const& gradients) const {
+  if (positions_ && !gradients[*positions_].empty())
+    kernels::fill(pass.compute, gradients[*positions_], 0.0f);
+}
+
+}  // namespace tessera::model::detail

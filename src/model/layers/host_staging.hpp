@@ -1,0 +1,71 @@
+#pragma once
+/// Host I/O staging of a micro-batch: tokens to the queue's memory, the sum of losses back. Neither
+/// makes the caller wait for the queue. On a device, tokens go through pinned input buffers and the
+/// sum is copied to a pinned buffer.
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "layers/pass.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/model/layers/batch.hpp"
+#include "tessera/model/layers/documents.hpp"
+
+namespace tessera::model::detail {
+
+/// Deadline for enqueued work; a compute queue that exceeds it counts as stuck.
+inline constexpr std::chrono::minutes queue_deadline{60};
+
+/// Token ids and targets in memory that kernels read.
+struct Inputs {
+  TensorView tokens;   ///< [B, T] int32
+  TensorView targets;  ///< [B * T] int32; -1 where no token is predicted
+  TensorView
+      order;  ///< [B * T] int32, positions by token, for the backward pass of a device; else empty
+  TensorView documents{},
+      positions{};              ///< [B, T] int32, of documents that are kept apart; or empty
+  TensorView position_order{};  ///< as order, by `positions`
+  kernels::DropoutPlace const* dropout_place = nullptr;  ///< of a training pass
+  LogitLoss* loss = nullptr;                             ///< of the batch
+};
+/// Whether a backward pass follows.
+enum class PassKind { forward, training };
+
+class PinnedInputBuffers {
+ public:
+  /// Copies a batch to the arena of the pass. The batch's tokens may change once this returns. A
+  /// batch without tokens (of a pass that is only planned) copies nothing.
+  Inputs stage(PassContext const& pass, Batch const& batch, PassKind kind,
+               DocumentOptions const& documents = {});
+  /// Copies @p values to the arena of the pass, [numel] int32. They may change once this returns.
+  TensorView stage(PassContext const& pass, std::vector<std::int32_t> const& values);
+
+ private:
+  struct Slot {
+    memory::Buffer buffer;  ///< pinned for a device
+    memory::Event copied;   ///< the slot may be written again after it
+  };
+  /// The next slot, with room for @p numel values of a pass on @p compute.
+  Slot& next_slot(std::int64_t numel, Queue const& compute);
+
+  std::array<Slot, 3> slots_;  ///< one is copied, one waits, one is filled
+  std::size_t next_ = 0;
+};
+
+class LossReadback {
+ public:
+  /// Enqueues the sum of @p losses [positions] fp32.
+  LossSum sum(Queue& compute, ConstTensorView losses);
+
+ private:
+  struct Slot {
+    memory::Buffer computed, arrived;  ///< a double each; on the host only the first
+  };
+  std::shared_ptr<Slot> free_slot(memory::MemorySpace space);
+
+  std::vector<std::shared_ptr<Slot>> slots_;  ///< as many as sums were held at the same time
+};
+
+}  // namespace tessera::model::detail

@@ -1,0 +1,129 @@
+#include "layers/linear.hpp"
+
+#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/gemm/float8.hpp"
+#include "tessera/kernels/gemm/gemm.hpp"
+
+namespace tessera::model::detail {
+
+Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev)
+    : name_(name), shape_(shape) {
+  bool const in_out = shape.layout == WeightLayout::in_out;
+  weight_ =
+      add_parameter(unit, name + ".weight",
+                    {in_out ? shape.in : shape.out, in_out ? shape.out : shape.in}, normal(stddev));
+  if (shape.bias == Bias::zeros)
+    bias_ = add_undecayed_parameter(unit, name + ".bias", {shape.out}, zeros());
+}
+
+void Linear::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
+                     LinearInput const& in, TensorView gelu_input) const {
+  TESSERA_EXPECT(!lora_ || gelu_input.empty(), name_);
+  ArenaScope const scope(pass.arena);
+  ConstTensorView const bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_];
+  kernels::GemmEpilogue const then{.bias = pass.in_dtype(pass.dtype, bias),
+                                   .gelu_input = gelu_input};
+  if (pass.fp8)
+    multiply_fp8(pass, weights, out, in, then);
+  else
+    kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
+                  pass.in_dtype(pass.dtype, in.values), pass.in_dtype(pass.dtype, weights[weight_]),
+                  then);
+  if (lora_) lora_->add_output(pass, weights, out, in.values);
+}
+
+LinearInput Linear::forward_input(PassContext const& pass, ConstTensorView in) const {
+  if (!pass.fp8) return in;
+  require_float8_sizes();
+  return {in, to_float8(pass, Float8::e4m3, in, {.rows = true}).rows};
+}
+
+LinearInput Linear::backward_input(PassContext const& pass, BackwardLeases const& leases,
+                                   ConstTensorView in) const {
+  if (!pass.fp8 || leases.gradients[weight_].empty()) return in;
+  return {in, to_float8(pass, Float8::e4m3, in, {.transposed = true}).transposed};
+}
+
+void Linear::require_float8_sizes() const {
+  constexpr auto multiple = kernels::float8_multiple;
+  TESSERA_VALIDATE(shape_.in % multiple == 0 && shape_.out % multiple == 0, ConfigError,
+                   "--fp8: ", name_, " has ", shape_.in, " inputs and ", shape_.out,
+                   " outputs, but fp8 products need multiples of ", multiple,
+                   "; leave fp8 out, or change the sizes of the model");
+}
+
+void Linear::multiply_fp8(PassContext const& pass, WeightLease const& weights, TensorView out,
+                          LinearInput const& in, kernels::GemmEpilogue const& then) const {
+  require_float8_sizes();
+  auto const x = in.cast.values.empty() ? forward_input(pass, in.values).cast : in.cast;
+  multiply(pass, {out}, x, float8_weight(pass, weights, WeightLayout::out_in), then);
+}
+
+void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
+                      ConstTensorView dout, LinearInput const& in) const {
+  ArenaScope const conversions(pass.arena);
+  ConstTensorView x = in.values;
+  if (pass.fp8) {
+    multiply_backward_fp8(pass, leases, din, dout, in);
+  } else {
+    dout = pass.in_dtype(pass.dtype, dout);
+    x = pass.in_dtype(pass.dtype, x);
+    multiply_backward(pass, leases, din, dout, x);
+  }
+  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
+  if (lora_) lora_->backward(pass, leases, din.out, dout, x);
+}
+
+void Linear::multiply_backward(PassContext const& pass, BackwardLeases const& leases,
+                               InputGradient const& din, ConstTensorView dout,
+                               ConstTensorView in) const {
+  bool const in_out = shape_.layout == WeightLayout::in_out;
+  if (!leases.gradients[weight_].empty())
+    kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = leases.gradients.accumulate()},
+                  leases.gradients[weight_], in_out ? in : dout, in_out ? dout : in);
+  add_bias_gradient(pass, leases, dout);
+  if (din.out.empty()) return;
+  kernels::gemm(pass.compute,
+                {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add}, din.out,
+                dout, pass.in_dtype(pass.dtype, leases.weights[weight_]),
+                {.gelu_slope_at = din.gelu_input});
+}
+
+void Linear::add_bias_gradient(PassContext const& pass, BackwardLeases const& leases,
+                               ConstTensorView dout) const {
+  if (shape_.bias == Bias::none || leases.gradients[bias_].empty()) return;
+  ArenaScope const scope(pass.arena);
+  TensorView const workspace =
+      pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
+  kernels::bias_gradient(pass.compute, leases.gradient(bias_), dout, workspace);
+}
+
+void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const& leases,
+                                   InputGradient const& din, ConstTensorView dout,
+                                   LinearInput const& in) const {
+  bool const trains = !leases.gradients[weight_].empty(), has_input = !din.out.empty();
+  add_bias_gradient(pass, leases, dout);
+  if (!trains && !has_input) return;
+  auto const dy = to_float8(pass, Float8::e5m2, dout, {.rows = has_input, .transposed = trains});
+  if (trains) {
+    ArenaScope const scope(pass.arena);
+    auto const x = in.cast.values.empty() ? backward_input(pass, leases, in.values).cast : in.cast;
+    bool const in_out = shape_.layout == WeightLayout::in_out;
+    multiply(pass, leases.gradient(weight_), in_out ? x : dy.transposed,
+             in_out ? dy.transposed : x);
+  }
+  if (has_input)
+    multiply(pass, {din.out, din.mode}, dy.rows,
+             float8_weight(pass, leases.weights, WeightLayout::in_out),
+             {.gelu_slope_at = din.gelu_input});
+}
+
+Float8Matrix Linear::float8_weight(PassContext const& pass, WeightLease const& weights,
+                                   WeightLayout wanted) const {
+  bool const as_stored = shape_.layout == wanted;
+  auto const w = to_float8(pass, Float8::e4m3, weights[weight_],
+                           {.rows = as_stored, .transposed = !as_stored});
+  return as_stored ? w.rows : w.transposed;
+}
+
+}  // namespace tessera::model::detail

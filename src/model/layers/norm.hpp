@@ -1,0 +1,71 @@
+#pragma once
+/// Normalization of rows with learned weights.
+
+#include <string>
+
+#include "layers/pass.hpp"
+#include "tessera/kernels/norm/layer_norm.hpp"
+#include "tessera/kernels/norm/rms_norm.hpp"
+#include "tessera/model/layers/norm_kind.hpp"
+
+namespace tessera::model::detail {
+
+struct NormOptions {
+  std::int64_t width = 0;
+  double epsilon = 1e-5;
+  NormKind kind = NormKind::layer;
+  double gamma_offset = 0.0;  ///< rms: added to gamma, 1 in Gemma
+  kernels::RmsNormRounding rounding = kernels::RmsNormRounding::before_gamma;  ///< rms
+};
+
+/// Adds gamma to @p unit, so that the norm starts with a factor of 1.
+std::size_t add_gamma(UnitSpec& unit, std::string const& name, NormOptions const& options);
+/// The weights of a norm of kind rms.
+kernels::RmsNormWeights rms_weights(NormOptions const& options, ConstTensorView gamma);
+
+class Norm {
+ public:
+  /// What backward needs besides the input.
+  struct Saved {
+    TensorView mean, rstd;  ///< [R] fp32; rms has no mean
+  };
+  /// End of a residual branch, added before the norm: sum = residual + dropout(branch).
+  struct Residual {
+    TensorView sum;  ///< overwritten
+    ConstTensorView residual;
+    ConstTensorView branch;
+    Dropout drop;
+  };
+
+  /// Adds "<name>.weight", and "<name>.bias" (zeros) of layer normalization, to @p unit.
+  Norm(UnitSpec& unit, std::string const& name, NormOptions const& options);
+
+  /// Norms compute in the stream's dtype; rows of another one are converted.
+  /// out [R, width] overwritten.
+  Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
+                ConstTensorView in) const;
+  /// The same on a residual sum, which is written on the way.
+  Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
+                Residual const& in) const;
+
+  /// din [R, width] and dout of the stream's dtype; parameter gradients as the lease says.
+  void backward(PassContext const& pass, BackwardLeases const& leases,
+                kernels::GradientTarget const& din, ConstTensorView dout, ConstTensorView in,
+                Saved const& saved) const;
+
+ private:
+  bool is_rms() const { return options_.kind == NormKind::rms; }
+  kernels::LayerNormWeights weights_of(WeightLease const& weights) const;
+  Saved allocate(PassContext const& pass, std::int64_t rows) const {
+    return {is_rms() ? TensorView{} : pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
+  }
+  void backward_rms(PassContext const& pass, BackwardLeases const& leases,
+                    kernels::GradientTarget const& din,
+                    kernels::RmsNormBackwardInput const& from) const;
+
+  NormOptions options_;
+  std::size_t gamma_;
+  std::size_t beta_ = 0;
+};
+
+}  // namespace tessera::model::detail

@@ -1,0 +1,169 @@
+#include "tessera/train/loop/save_policy.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/memory/limits.hpp"
+#include "tessera/zero/saved_states.hpp"
+
+namespace tessera::train {
+namespace {
+
+/// Master weights, optimizer states and errors.
+checkpoint::StateLayers layers_of(zero::Engine const& engine) {
+  return checkpoint::layers_of(zero::saved_states(engine.config()));
+}
+
+std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
+/// The views of the weights only.
+checkpoint::StateViews weights_of(checkpoint::StateViews views) {
+  std::erase_if(views, [](auto const& view) { return view.name != optim::master_weights_name; });
+  return views;
+}
+
+}  // namespace
+
+SavePolicy::SavePolicy(Options const& options, Parts const& parts, MakeRequest make_request)
+    : options_(options),
+      parts_(parts),
+      make_request_(std::move(make_request)),
+      saver_(parts.comm, options.copy_threads) {
+  if (options_.async == config::AsyncSave::on && !parts_.engine.state_is_snapshot())
+    saver_.reserve(parts_.engine.plan(), layers_of(parts_.engine));  // not only at the first save
+}
+
+/// Half of the memory that is left is enough for the snapshots of all ranks of this node.
+bool SavePolicy::snapshot_fits() const {
+  std::size_t const bytes =
+      checkpoint::BackgroundSaver::snapshot_bytes(parts_.engine.plan(), layers_of(parts_.engine));
+  auto const left = memory::available_memory();
+  auto const ranks = static_cast<std::size_t>(options_.ranks_on_node);
+  bool const fits = options_.async == config::AsyncSave::on || bytes <= left.bytes / ranks / 2;
+  std::string const room = fmt::format(
+      "a snapshot of the state needs {} on each of {} {} of host {}, which has {} left ({})",
+      bytes_text(bytes), ranks, plural(options_.ranks_on_node, "rank"), host_name(),
+      bytes_text(left.bytes), left.limited_by);
+  log::debug(room);
+  bool const root = parts_.comm.rank() == 0;
+  bool const all_fit = comm::agree(parts_.comm, fits);
+  if (!fits || (root && !all_fit))
+    log::warning("checkpoints will block training: " +
+                 (fits ? "another host has too little memory for snapshots" : room));
+  return all_fit;
+}
+
+/// States are on a drive because memory does not hold them, nor a snapshot of them.
+bool SavePolicy::is_worth_a_snapshot() const {
+  bool const is_swapped = parts_.engine.config().optimizer_swap.has_value() ||
+                          parts_.engine.config().weight_swap.has_value();
+  if (!is_swapped || options_.async == config::AsyncSave::on) return true;
+  parts_.log.info(
+      "checkpoints block training: the states are on a drive; --async_save on copies "
+      "them to memory instead");
+  return false;
+}
+
+/// Decided at the first save, when activations and buffers have their memory. State on a device is
+/// copied to the host for any save, so a background save needs no more. Collective.
+bool SavePolicy::saves_in_background() {
+  if (!background_)
+    background_ = options_.async != config::AsyncSave::off && is_worth_a_snapshot() &&
+                  (parts_.engine.state_is_snapshot() || snapshot_fits());
+  return *background_;
+}
+
+/// A save that fails leaves the run and the older checkpoints unchanged; too many in a row end the
+/// run. A state that is not finite ends it immediately.
+void SavePolicy::count_failures(std::int64_t step, std::function<void()> const& phase) {
+  auto const started = std::chrono::steady_clock::now();
+  auto const failed = [&](Error const& e) {
+    ++failures_;
+    last_failure_ = e.what();
+    parts_.status.set("save", ConfigTree::object()
+                                  .set("state", "failed")
+                                  .set("step", step)
+                                  .set("failures_in_a_row", failures_)
+                                  .set("reason", e.what()));
+  };
+  try {
+    phase();
+  } catch (ConfigError const& e) {  // the state is not finite
+    failed(e);
+    throw;
+  } catch (IoError const& e) {
+    failed(e);
+    if (failures_ > options_.max_failures) throw;
+    parts_.log.error(concat("saving step ", step, " failed: ", e.what(),
+                            "; training continues, older checkpoints are unchanged (failure ",
+                            failures_, " of at most ", options_.max_failures, " in a row)"));
+  }
+  blocked_ += std::chrono::steady_clock::now() - started;
+}
+
+void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
+  if (saver_.in_flight()) {
+    parts_.log.info(
+        fmt::format("saving step {} waits for the save of step {} to finish; a larger --save_steps "
+                    "avoids this",
+                    step, saver_.step()));
+    finish();
+  }
+  bool const background = mode == SaveMode::background && saves_in_background();
+  if (!background) parts_.status.update(StatusFile::State::saving, step, options_.total_steps);
+  parts_.status.set(
+      "save",
+      ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
+  // not a failure of this save: states that a drive has lost end the run
+  auto const states = parts_.engine.state();
+  count_failures(step, [&] {
+    auto const source = background && !parts_.engine.state_is_snapshot()
+                            ? checkpoint::BackgroundSaver::Source::snapshot
+                            : checkpoint::BackgroundSaver::Source::in_place;
+    auto const request = make_request_(step, content);
+    model_only_ = request.model_files && request.model_files->only_model;
+    made_progress_ = request.skipped_in_a_row == 0;
+    saver_.begin(request, model_only_ ? weights_of(states) : states, source);
+    if (!background) completed(saver_.finish(), step);
+  });
+}
+
+void SavePolicy::advance() {
+  if (!saver_.in_flight()) return;
+  std::int64_t const step = saver_.step();
+  count_failures(step, [&] {
+    if (auto const saved = saver_.advance()) completed(*saved, step);
+  });
+}
+
+void SavePolicy::finish() {
+  if (!saver_.in_flight()) return;
+  std::int64_t const step = saver_.step();
+  parts_.status.update(StatusFile::State::saving, step, options_.total_steps);
+  count_failures(step, [&] { completed(saver_.finish(), step); });
+}
+
+void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_t step) {
+  failures_ = 0;
+  last_failure_.clear();
+  if (!model_only_) last_saved_ = step;
+  if (!model_only_ && made_progress_) last_progress_ = step;
+  parts_.deadline.save_took(std::chrono::duration<double>(saved.work_seconds));
+  parts_.status.set("save", ConfigTree::object()
+                                .set("step", step)
+                                .set("seconds", saved.seconds)
+                                .set("stall_seconds", saved.stall_seconds)
+                                .set("bytes", saved.bytes)
+                                .set("state", "done"));
+  if (!model_only_) parts_.status.checkpoint_saved(saved.directory.filename().string());
+  parts_.log.checkpoint(
+      step, saved,
+      model_only_ ? RunLog::CheckpointKind::model_only : RunLog::CheckpointKind::resumable);
+}
+
+}  // namespace tessera::train

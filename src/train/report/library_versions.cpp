@@ -1,0 +1,15 @@
+#include "tessera/train/report/library_versions.hpp"
+
+#include "tessera/kernels/gemm/gemm_library.hpp"
+#include "tessera/topology/mpi_session.hpp"
+#include "tessera/train/report/version.hpp"
+
+namespace tessera::train {
+
+ConfigTree library_versions() {
+  return build_versions()
+      .set("mpi", topology::MpiSession::library_version())
+      .set("blas", kernels::gemm_library());
+}
+
+}  // namespace tessera::train

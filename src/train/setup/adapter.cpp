@@ -1,0 +1,158 @@
+#include "tessera/train/setup/adapter.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::train {
+namespace fs = std::filesystem;
+namespace {
+
+/// Finalizer of MurmurHash3 (Appleby, 2016).
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDu;
+  x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53u;
+  return x ^ (x >> 33);
+}
+
+std::uint64_t hash_of(std::string const& name) {
+  std::uint64_t h = 0xCBF29CE484222325u;
+  for (char const c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return h;
+}
+
+/// "a,b" is two names, as in the commands of several trainers.
+std::vector<std::string> split_at_commas(std::vector<std::string> const& words) {
+  std::vector<std::string> out;
+  for (auto const& word : words)
+    for (std::size_t begin = 0; begin <= word.size();) {
+      std::size_t const end = std::min(word.find(',', begin), word.size());
+      if (end > begin) out.push_back(word.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  return out;
+}
+
+bool is_expression(std::string const& word) {
+  return word.find_first_of("*+?()|[]^$\\") != std::string::npos;
+}
+
+model::LoraOptions read_adapter(fs::path const& directory) {
+  fs::path const file = directory / "adapter_config.json";
+  TESSERA_VALIDATE(fs::exists(file), IoError, "--adapter ", directory.string(), ": there is no ",
+                   file.string(),
+                   "; give a directory that PEFT's save_pretrained or a run with "
+                   "--use_peft_lora has written");
+  return model::read_adapter_config(ConfigTree::read(file));
+}
+
+}  // namespace
+
+std::optional<model::LoraOptions> lora_options(config::TrainingArguments const& a,
+                                               ConfigTree const& hf_config) {
+  if (!a.adapter.empty()) return model::complete_lora(read_adapter(a.adapter), hf_config);
+  if (!a.use_peft_lora) return std::nullopt;
+  model::LoraOptions out;
+  out.rank = static_cast<int>(a.lora_r);
+  out.alpha = a.lora_alpha;
+  out.dropout = a.lora_dropout;
+  out.rank_stabilized = a.use_rslora;
+  if (a.lora_target_modules.size() == 1 && is_expression(a.lora_target_modules[0]))
+    out.pattern = a.lora_target_modules[0];
+  else
+    out.targets = split_at_commas(a.lora_target_modules);
+  return model::complete_lora(std::move(out), hf_config);
+}
+
+std::vector<std::string> unmatched_targets(model::LoraOptions const& lora,
+                                           std::vector<memory::UnitSpec> const& units) {
+  std::vector<std::string> out;
+  for (auto const& target : lora.targets) {
+    auto const suffix = target + ".lora_A.weight";
+    bool const matches = std::any_of(units.begin(), units.end(), [&](auto const& unit) {
+      return std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](auto const& p) {
+        return p.name == model::adapter_prefix + suffix || p.name.ends_with("." + suffix);
+      });
+    });
+    if (!matches && target != "all-linear") out.push_back(target);
+  }
+  return out;
+}
+
+zero::Engine::Fill combine(std::vector<memory::UnitSpec> const& units, zero::Engine::Fill trained,
+                           zero::Engine::Fill frozen) {
+  return [&units, trained = std::move(trained), frozen = std::move(frozen)](
+             zero::UnitIndex unit, int parameter, std::int64_t first, std::int64_t numel,
+             float* out) {
+    auto const& all = units[position(unit)].parameters;
+    if (!all[static_cast<std::size_t>(parameter)].trains)
+      return frozen(unit, parameter, first, numel, out);
+    auto const before =
+        std::count_if(all.begin(), all.begin() + parameter, [](auto const& p) { return p.trains; });
+    trained(unit, static_cast<int>(before), first, numel, out);
+  };
+}
+
+void FrozenChecksum::add(std::string const& parameter, std::int64_t first, std::int64_t numel,
+                         float const* values) {
+  std::uint64_t const name = hash_of(parameter);
+  for (std::int64_t i = 0; i < numel; ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, values + i, sizeof bits);
+    sum_ += mixed(name + 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(first + i) + bits);
+  }
+}
+
+std::string FrozenChecksum::total(comm::Collectives& comm) const {
+  auto const sums = comm::gather_bytes(comm, fmt::format("{:016x}", sum_), 0);
+  std::uint64_t total = 0;
+  for (auto const& text : sums) {
+    std::uint64_t one = 0;
+    std::from_chars(text.data(), text.data() + text.size(), one, 16);
+    total += one;
+  }
+  return comm::broadcast_bytes(comm, fmt::format("{:016x}", total), 0);
+}
+
+ConfigTree frozen_record(zero::PartitionPlan const& frozen, std::string const& checksum,
+                         std::optional<model::LoraOptions> const& lora, std::string const& base) {
+  if (frozen.parameter_count() == 0) return {};
+  ConfigTree out;
+  out.set("parameters", frozen.parameter_count()).set("checksum", checksum);
+  if (lora) out.set("adapter_config", model::adapter_config(*lora, base));
+  return out;
+}
+
+void check_adapters(ConfigTree const& saved, std::optional<model::LoraOptions> const& lora,
+                    std::string const& directory) {
+  auto const* was = saved.find("adapter_config");
+  TESSERA_VALIDATE(!was || lora, ConfigError, directory,
+                   " has the adapters of a run with --use_peft_lora; give it, with the same "
+                   "--lora_r, --lora_alpha and --lora_target_modules");
+  TESSERA_VALIDATE(was || !lora, ConfigError, directory,
+                   " is of a run without adapters; leave --use_peft_lora and --adapter out, or "
+                   "start a new run from its weights with --model_name_or_path");
+  if (!was) return;
+  auto const then = model::read_adapter_config(*was);
+  TESSERA_VALIDATE(then.rank == lora->rank && then.scale() == lora->scale(), ConfigError, directory,
+                   " has adapters with r ", then.rank, " that are scaled by ", then.scale(),
+                   "; those of this run have r ", lora->rank, " and are scaled by ", lora->scale(),
+                   ": give the same --lora_r, --lora_alpha and --use_rslora");
+}
+
+void check_frozen(ConfigTree const& saved, ConfigTree const& now, std::string const& directory) {
+  std::string const then = saved.get_string("checksum", "none"),
+                    here = now.get_string("checksum", "none");
+  TESSERA_VALIDATE(then == here, ConfigError, directory,
+                   " was trained with other frozen weights (checksum ", then, ", here ", here,
+                   "); give the same --model_name_or_path and --frozen_parameters, and for random "
+                   "weights the same --seed");
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,40 @@
+#include "tessera/train/setup/model_config.hpp"
+
+#include "tessera/core/error.hpp"
+#include "tessera/model/families/registry.hpp"
+
+namespace tessera::train {
+namespace fs = std::filesystem;
+namespace {
+
+ConfigTree read_config(fs::path const& given, char const* flag) {
+  fs::path const file = fs::is_directory(given) ? given / "config.json" : given;
+  TESSERA_VALIDATE(fs::exists(file), IoError, flag, " ", given.string(), ": there is no ",
+                   file.string(),
+                   "; give a local Hugging Face directory (nothing is downloaded from the Hub)");
+  return ConfigTree::read(file);
+}
+
+ConfigTree named_config(config::TrainingArguments const& arguments) {
+  if (!arguments.config_name.empty()) return read_config(arguments.config_name, "--config_name");
+  if (!arguments.model_name_or_path.empty())
+    return read_config(arguments.model_name_or_path, "--model_name_or_path");
+  TESSERA_VALIDATE(!arguments.model_type.empty(), UsageError,
+                   "no model is named; give --model_name_or_path DIR, --config_name DIR_OR_FILE, "
+                   "or --model_type gpt2");
+  return model::default_config(arguments.model_type);
+}
+
+}  // namespace
+
+ConfigTree model_config(config::TrainingArguments const& arguments) {
+  auto config = named_config(arguments);
+  if (arguments.config_overrides.empty()) return config;
+  TESSERA_VALIDATE(arguments.model_name_or_path.empty() && arguments.config_name.empty(),
+                   UsageError,
+                   "--config_overrides cannot be combined with --config_name or "
+                   "--model_name_or_path (run_clm.py's rule); use --model_type");
+  return model::apply_overrides(std::move(config), arguments.config_overrides);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,150 @@
+#include "tessera/train/setup/model_source.hpp"
+
+#include <algorithm>
+
+#include "tessera/checkpoint/interchange/model_weights.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/topology/node_files.hpp"
+#include "tessera/train/setup/adapter.hpp"
+#include "tessera/train/setup/model_config.hpp"
+
+namespace tessera::train {
+namespace fs = std::filesystem;
+namespace {
+
+/// What save_pretrained() has noted; nothing for dtypes that Tessera does not know.
+std::optional<Dtype> stored_dtype(ConfigTree const& config) {
+  for (char const* key : {"dtype", "torch_dtype"}) {
+    std::string const name = config.get_string(key, "");
+    for (auto const& [known, dtype] :
+         {std::pair("float32", Dtype::fp32), {"bfloat16", Dtype::bf16}, {"float16", Dtype::fp16}})
+      if (name == known) return dtype;
+  }
+  return std::nullopt;
+}
+
+/// Of the first tensor of safetensors files.
+std::optional<Dtype> dtype_in(ConfigTree const& layout) {
+  auto const& tensors = layout.at("tensors").as_object();
+  std::string const name = tensors.empty() ? "" : tensors.begin()->second.get_string("dtype", "");
+  for (auto const& [known, dtype] :
+       {std::pair("F32", Dtype::fp32), {"BF16", Dtype::bf16}, {"F16", Dtype::fp16}})
+    if (name == known) return dtype;
+  return std::nullopt;
+}
+
+enum class Part { base, adapter };
+
+std::vector<memory::UnitSpec> part_of(std::vector<memory::UnitSpec> units, Part part) {
+  for (auto& unit : units)
+    std::erase_if(unit.parameters,
+                  [part](auto const& p) { return p.is_adapter != (part == Part::adapter); });
+  return units;
+}
+
+/// Elements [first, first + numel) of a parameter.
+using Values = std::function<void(memory::ParameterSpec const& spec, std::int64_t first,
+                                  std::int64_t numel, float* out)>;
+
+struct OpenedWeights {
+  ConfigTree layout;
+  Values values;
+  std::function<bool(memory::ParameterSpec const& spec)> has{};
+};
+
+bool contains(std::vector<std::string> const& names, std::string const& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Without the parameters that the model adds to its family's and the files lack.
+std::vector<memory::UnitSpec> stored_units(std::vector<memory::UnitSpec> units,
+                                           checkpoint::ModelWeights const& files,
+                                           model::ParameterChanges const& changes) {
+  for (auto& unit : units)
+    std::erase_if(unit.parameters,
+                  [&](auto const& p) { return contains(changes.added, p.name) && !files.has(p); });
+  return units;
+}
+
+/// @param path a model directory or a file. Rank 0 reads the headers.
+OpenedWeights open_weights(fs::path const& path, std::vector<memory::UnitSpec> const& units,
+                           model::ParameterChanges const& changes,
+                           topology::MpiSession const& session, comm::Collectives& comm) {
+  std::string const layout = comm::broadcast_from_root(comm, [&] {
+    checkpoint::ModelWeights const found(path);
+    found.require(stored_units(units, found, changes), changes.removed);
+    return found.layout();
+  });
+  OpenedWeights out{ConfigTree::parse(layout, "layout of the weights"), {}};
+  std::vector<fs::path> files;
+  for (auto const& name : out.layout.at("files").as_array()) files.emplace_back(name.as_string());
+  auto opened = topology::open_on_node(session, files);
+  comm::run_on_ranks(comm,
+                     [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
+  auto const weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
+  out.values = [weights](memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
+                         float* to) { weights->fill(spec, first, numel, to); };
+  out.has = [weights](memory::ParameterSpec const& spec) { return weights->has(spec); };
+  return out;
+}
+
+}  // namespace
+
+ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
+  ModelSource source;
+  source.config = ConfigTree::parse(
+      comm::broadcast_from_root(comm, [&] { return model_config(arguments).dump(); }),
+      "config.json");
+  std::string const adapter = comm::broadcast_from_root(comm, [&] {
+    auto const lora = lora_options(arguments, source.config);
+    return lora ? model::adapter_config(*lora, "").dump() : "";
+  });
+  if (!adapter.empty()) {
+    source.lora = model::read_adapter_config(ConfigTree::parse(adapter, "adapter_config.json"));
+    source.adapter_directory = arguments.adapter;
+  }
+  source.weights_directory = arguments.model_name_or_path;
+  if (!arguments.model_name_or_path.empty())
+    source.weights = {arguments.model_name_or_path.string(), stored_dtype(source.config)};
+  source.tokenizer_directory =
+      !arguments.tokenizer_name.empty() ? arguments.tokenizer_name : arguments.model_name_or_path;
+  return source;
+}
+
+zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::UnitSpec> const& units,
+                                   std::uint64_t seed, topology::MpiSession const& session,
+                                   comm::Collectives& comm) {
+  Values const random = [seed](memory::ParameterSpec const& spec, std::int64_t first,
+                               std::int64_t numel, float* out) {
+    model::initialize_parameter(spec, seed, first, numel, out);
+  };
+  Values base = random, adapter = random;
+  if (auto const& directory = source.weights_directory; !directory.empty()) {
+    auto const opened =
+        open_weights(directory, part_of(units, Part::base), source.changes, session, comm);
+    if (auto const stored = dtype_in(opened.layout)) source.weights.stored_dtype = stored;
+    base = [opened, random](memory::ParameterSpec const& spec, std::int64_t first,
+                            std::int64_t numel, float* out) {
+      (opened.has(spec) ? opened.values : random)(spec, first, numel, out);
+    };
+    for (auto const& unit : units)
+      for (auto const& parameter : unit.parameters)
+        if (comm.rank() == 0 && contains(source.changes.added, parameter.name) &&
+            !opened.has(parameter))
+          log::info(concat(parameter.name, " is not in ", directory.string(),
+                           "; it starts from random values"));
+  }
+  if (auto const& directory = source.adapter_directory; !directory.empty())
+    adapter = open_weights(directory / "adapter_model.safetensors", part_of(units, Part::adapter),
+                           {}, session, comm)
+                  .values;
+  return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
+                                 float* out) {
+    auto const& spec = units[position(u)].parameters[static_cast<std::size_t>(p)];
+    (spec.is_adapter ? adapter : base)(spec, first, numel, out);
+  };
+}
+
+}  // namespace tessera::train

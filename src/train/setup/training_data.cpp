@@ -1,0 +1,199 @@
+#include "tessera/train/setup/training_data.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "tessera/core/affinity.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/data/text/text_files.hpp"
+#include "tessera/topology/node_files.hpp"
+
+namespace tessera::train {
+namespace fs = std::filesystem;
+namespace {
+
+/// The option of documents that is on; empty: none.
+std::string option_of_documents(config::TrainingArguments const& arguments) {
+  return arguments.reset_attention_mask ? "--reset_attention_mask"
+         : arguments.reset_position_ids ? "--reset_position_ids"
+         : arguments.eod_mask_loss      ? "--eod_mask_loss"
+                                        : "";
+}
+
+constexpr std::int64_t most_threads = 16;  // each reads the tokenizer's files again
+
+class Loader {
+ public:
+  Loader(config::TrainingArguments const& arguments, model::CausalLm const& model,
+         topology::MpiSession const& session, comm::Collectives& comm)
+      : arguments_(arguments), model_(model), session_(session), comm_(comm) {}
+
+  TrainingData load(ModelSource const& source) {
+    bool const named = !source.tokenizer_directory.empty();
+    std::int64_t const model_max_length = named ? load_tokenizer(source.tokenizer_directory) : 0;
+    bool const reads_train_file = arguments_.do_train || arguments_.do_eval;
+    if (!reads_train_file && !arguments_.do_predict) return std::move(data_);
+    TESSERA_VALIDATE(named, UsageError,
+                     "no tokenizer is named; give --tokenizer_name DIR (with tokenizer.json, or "
+                     "vocab.json and merges.txt)");
+    TESSERA_VALIDATE(!reads_train_file || !arguments_.train_file.empty() ||
+                         (!arguments_.do_train && !arguments_.validation_file.empty()),
+                     UsageError, "no text is named; give --train_file FILE",
+                     arguments_.do_eval ? " or --validation_file FILE" : "");
+    load_sequences(block_size(model_max_length));
+    if (is_root()) identify(source);
+    return std::move(data_);
+  }
+
+ private:
+  bool is_root() const { return comm_.rank() == 0; }
+  bool leads_node() const { return session_.info().local_rank == 0; }
+
+  /// Only the ranks that tokenize keep a tokenizer: one of each node. Returns its model_max_length
+  /// on every rank.
+  std::int64_t load_tokenizer(fs::path const& directory) {
+    comm::run_on_ranks(comm_, leads_node(),
+                       [&] { data_.tokenizer = data::load_tokenizer(directory); });
+    return std::stoll(comm::broadcast_from_root(
+        comm_, [&] { return std::to_string(data_.tokenizer->model_max_length()); }));
+  }
+
+  std::int64_t block_size(std::int64_t model_max_length) const {
+    auto const size =
+        data::choose_block_size(arguments_.block_size, model_max_length, model_.max_positions());
+    if (!size.warning.empty() && is_root()) log::warning(size.warning);
+    TESSERA_VALIDATE(size.block_size <= model_.max_positions(), ConfigError, "block_size is ",
+                     size.block_size, " but the model has ", model_.max_positions(),
+                     " positions; use --block_size ", model_.max_positions(), " or less");
+    return size.block_size;
+  }
+
+  data::TokenSequences sequences_of(data::SequenceRequest const& request) const {
+    std::optional<data::TokenSequences> sequences;
+    auto const build = [&] {
+      sequences = data::build_or_open_sequences(request, *data_.tokenizer);
+      data::check_vocabulary(*sequences, *data_.tokenizer, model_.vocabulary_size());
+      check_documents(request, *sequences);
+    };
+    comm::run_on_ranks(comm_, is_root(), build);
+    comm::run_on_ranks(comm_, leads_node() && !is_root(), build);
+    auto opened = topology::open_on_node(session_, {leads_node() ? sequences->file() : fs::path()});
+    comm::run_on_ranks(comm_, [&] {
+      TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure);
+      if (!leads_node()) sequences = data::open_sequences(opened.release()[0], opened.names()[0]);
+    });
+    return *sequences;
+  }
+
+  /// Options that separate documents do nothing where no sequence has an end of one.
+  void check_documents(data::SequenceRequest const& request,
+                       data::TokenSequences const& sequences) const {
+    auto const option = option_of_documents(arguments_);
+    if (option.empty()) return;
+    std::int32_t const eos = data_.tokenizer->eos_id();
+    TESSERA_VALIDATE(sequences.contains(eos), DataError, option, ": no sequence of ",
+                     request.text.string(), " has the tokenizer's eos_token (id ", eos,
+                     "), which ends a document; append it to each record with --append_eos, or "
+                     "with tessera tokenize --append_eos");
+  }
+
+  void load_sequences(std::int64_t block_size) {
+    data::SequenceRequest request;
+    request.append_eos = arguments_.append_eos;
+    request.block_size = block_size;
+    request.line_breaks =
+        arguments_.keep_linebreaks ? data::LineBreaks::keep : data::LineBreaks::drop;
+    request.broken_records =
+        arguments_.skip_broken_records ? data::BrokenRecords::skip : data::BrokenRecords::stop;
+    request.threads = static_cast<int>(arguments_.preprocessing_num_workers.value_or(
+        std::min<std::int64_t>(std::ssize(allowed_cores()), most_threads)));
+    request.cache_folder = arguments_.output_dir / ".cache";
+    bool const split = arguments_.validation_file.empty();
+    int const percent = split ? static_cast<int>(arguments_.validation_split_percentage) : 0;
+    using Kind = data::RecordPart::Kind;
+    request.mixture = arguments_.data_mixture;
+    if (arguments_.do_train) {
+      request.text = arguments_.train_file;
+      request.part = {split ? Kind::rest : Kind::all, percent};
+      data_.train = sequences_of(request);
+      if (arguments_.max_train_samples) data_.train->keep_first(*arguments_.max_train_samples);
+    }
+    if (arguments_.do_eval) {
+      request.text = split ? arguments_.train_file : arguments_.validation_file;
+      if (!split) request.mixture.clear();
+      request.part = {split ? Kind::first : Kind::all, percent};
+      data_.evaluation = sequences_of(request);
+      if (arguments_.max_eval_samples) data_.evaluation->keep_first(*arguments_.max_eval_samples);
+    }
+    if (arguments_.do_predict) {
+      request.text = arguments_.test_file;
+      request.part = {Kind::all, 0};
+      data_.test = sequences_of(request);
+      if (arguments_.max_predict_samples) data_.test->keep_first(*arguments_.max_predict_samples);
+    }
+  }
+
+  /// What determines the samples, for the comparison at a resume.
+  void identify(ModelSource const& source) {
+    auto const hex = [](std::uint64_t hash) { return fmt::format("{:016x}", hash); };
+    auto& identity = data_.identity = ConfigTree::object();
+    if (data_.train) {
+      bool const split = arguments_.validation_file.empty();
+      auto const files = data::find_text_files(arguments_.train_file);
+      bool const lines = data::kind_of_file(files.front()) == ".txt";
+      identity.set("train_file", arguments_.train_file.string())
+          .set("train_file_xxh3", hex(data_.train->text_hash()))
+          .set("train_file_part",
+               split ? fmt::format("all but the first {} %", arguments_.validation_split_percentage)
+                     : "all")
+          .set("tokenizer", source.tokenizer_directory.string())
+          .set("tokenizer_xxh3", hex(data_.tokenizer->fingerprint()))
+          .set("block_size", data_.train->length())
+          .set("keep_linebreaks", arguments_.keep_linebreaks || !lines)
+          .set("data_mixture", arguments_.data_mixture)
+          .set("skip_broken_records", arguments_.skip_broken_records)
+          .set("append_eos", arguments_.append_eos);
+    }
+    if (data_.evaluation && !arguments_.validation_file.empty())
+      identity.set("validation_file", arguments_.validation_file.string())
+          .set("validation_file_xxh3", hex(data_.evaluation->text_hash()));
+  }
+
+  config::TrainingArguments const& arguments_;
+  model::CausalLm const& model_;
+  topology::MpiSession const& session_;
+  comm::Collectives& comm_;
+  TrainingData data_;
+};
+
+}  // namespace
+
+model::DocumentOptions find_document_options(config::TrainingArguments const& arguments,
+                                             fs::path const& tokenizer, comm::Collectives& comm) {
+  auto const option = option_of_documents(arguments);
+  if (option.empty()) return {};
+  std::string const eod = comm::broadcast_from_root(comm, [&] {
+    TESSERA_VALIDATE(!tokenizer.empty(), UsageError, option,
+                     " needs the eos_token of a tokenizer; give --tokenizer_name DIR");
+    std::int32_t const id = data::load_tokenizer(tokenizer)->eos_id();
+    TESSERA_VALIDATE(id >= 0, ConfigError, option, ": ", tokenizer.string(),
+                     " names no eos_token, which ends a document; add it to tokenizer_config.json");
+    return std::to_string(id);
+  });
+  return {.eod_token = std::stoi(eod),
+          .reset_attention_mask = arguments.reset_attention_mask,
+          .reset_position_ids = arguments.reset_position_ids,
+          .eod_mask_loss = arguments.eod_mask_loss};
+}
+
+TrainingData load_training_data(config::TrainingArguments const& arguments,
+                                ModelSource const& source, model::CausalLm const& model,
+                                topology::MpiSession const& session, comm::Collectives& comm) {
+  return Loader(arguments, model, session, comm).load(source);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,98 @@
+#include "tessera/train/step/evaluator.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tessera/core/clock.hpp"
+#include "tessera/data/sampling/sampler.hpp"
+
+namespace tessera::train {
+namespace {
+
+/// Samples of the rank that has the most.
+std::int64_t samples_of_busiest_rank(std::int64_t samples, int ranks) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto const range = data::evaluation_range(samples, ranks, Rank(rank));
+    most = std::max(most, range.end - range.begin);
+  }
+  return most;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(ModelContext context, data::TokenSequences sequences,
+                     std::int64_t sequences_per_pass, std::function<void()> between_passes)
+    : context_(context),
+      sequences_(std::move(sequences)),
+      sequences_per_pass_(sequences_per_pass),
+      between_passes_(std::move(between_passes)) {}
+
+/// Of some samples.
+Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
+  tokens_.clear();
+  samples_.clear();
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto const sequence = sequences_[first_sample + i];
+    samples_.push_back(first_sample + i);
+    tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
+  }
+  Sums out;
+  constexpr std::int64_t not_counted = -1;
+  std::int64_t hits = not_counted;
+  model::Batch const batch{.tokens = tokens_.data(),
+                           .rows = count,
+                           .sequence = sequences_.length(),
+                           .samples = samples_.data(),
+                           .hits = &hits};
+  out.losses = prediction_step_
+                   ? prediction_step_(batch)
+                   : context_.model.evaluate(batch, context_.weights, context_.compute).value();
+  out.predictions = context_.model.predictions(batch);
+  out.hits = hits == not_counted ? NAN : static_cast<double>(hits);
+  return out;
+}
+
+void Evaluator::add_passes(EvaluationResult& result, Sums& sums, ExactSum& losses) {
+  int const ranks = context_.comm.size();
+  auto const mine = data::evaluation_range(sequences_.count(), ranks, Rank(context_.comm.rank()));
+  std::int64_t const most = samples_of_busiest_rank(sequences_.count(), ranks);
+  std::int64_t const stride = exact_ ? sequences_per_pass_ * ranks : sequences_per_pass_,
+                     begin = exact_ ? sequences_per_pass_ * context_.comm.rank() : mine.begin,
+                     end = exact_ ? sequences_.count() : mine.end;
+  for (std::int64_t offset = 0; offset < (exact_ ? end : most); offset += stride, ++result.passes) {
+    if (between_passes_) between_passes_();
+    std::int64_t const left =
+        std::clamp<std::int64_t>(end - begin - offset, 0, sequences_per_pass_);
+    auto const of_pass = left > 0 ? pass(begin + offset, left) : pass(0, 1);
+    if (left == 0) continue;
+    sums.losses += of_pass.losses;
+    losses.add(of_pass.losses);
+    sums.predictions += of_pass.predictions;
+    sums.hits += of_pass.hits;
+  }
+}
+
+EvaluationResult Evaluator::evaluate() {
+  auto const started = std::chrono::steady_clock::now();
+  EvaluationResult result;
+  Sums sums;
+  ExactSum losses;
+  add_passes(result, sums, losses);
+  auto const over_ranks = [&](auto sum) {
+    return comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
+  };
+  auto const predictions =
+      static_cast<double>(std::max<std::int64_t>(over_ranks(sums.predictions), 1));
+  result.samples = sequences_.count();
+  if (exact_) comm::all_reduce_sum(context_.comm, losses);
+  result.loss = (exact_ ? losses.value() : over_ranks(sums.losses)) / predictions;
+  if (double const hits = over_ranks(sums.hits); !std::isnan(hits))
+    result.accuracy = hits / predictions;
+  result.perplexity = result.loss < 700.0 ? std::exp(result.loss) : INFINITY;
+  result.seconds = seconds_since(started);
+  return result;
+}
+
+}  // namespace tessera::train

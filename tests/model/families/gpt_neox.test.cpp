@@ -1,0 +1,11 @@
+#include "families/gpt_neox.hpp"
+
+#include "family_suite.hpp"
+
+namespace {
+
+using namespace tessera;
+
+TESSERA_FAMILY_SUITE(GptNeox, "gpt_neox")
+
+}  // namespace

@@ -1,0 +1,11 @@
+#include "families/olmo2.hpp"
+
+#include "family_suite.hpp"
+
+namespace {
+
+using namespace tessera;
+
+TESSERA_FAMILY_SUITE(Olmo2, "olmo2")
+
+}  // namespace

@@ -1,0 +1,11 @@
+#include "families/starcoder2.hpp"
+
+#include "family_suite.hpp"
+
+namespace {
+
+using namespace tessera;
+
+TESSERA_FAMILY_SUITE(Starcoder2, "starcoder2")
+
+}  // namespace

@@ -1,0 +1,205 @@
+/// Adapters of all families against PEFT (tests/oracles/lora.py), and frozen parameters.
+#include "tessera/model/layers/lora.hpp"
+
+#include "family_suite.hpp"
+#include "tessera/model/decoder/initialize.hpp"
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::test;
+using testing::HasSubstr;
+
+std::vector<StoredCase> const& cases() {
+  static auto const read = read_cases("lora");
+  return read;
+}
+
+StoredCase const& case_of(std::string const& name) {
+  for (auto const& c : cases())
+    if (c.name == name) return c;
+  throw InternalError("no case " + name);
+}
+
+class Lora : public testing::TestWithParam<StoredCase> {};
+INSTANTIATE_TEST_SUITE_P(Stored, Lora, testing::ValuesIn(cases()),
+                         [](auto const& info) { return info.param.name; });
+
+TEST_P(Lora, TrainingMatchesPeft) {
+  FamilyModel model(GetParam());
+  expect_training_matches(GetParam(), model);
+}
+TEST_P(Lora, EvaluationAndLogitsMatchPeft) {
+  FamilyModel model(GetParam());
+  expect_evaluation_matches(GetParam(), model);
+}
+TEST_P(Lora, TenStepsMatchPeft) { expect_trajectory(GetParam()); }
+TEST_P(Lora, PassesAgree) {
+  for (auto const dtype : {Dtype::fp32, Dtype::bf16}) expect_passes_agree(GetParam(), dtype);
+}
+TEST_P(Lora, NeedsTheMemoryThatIsPlanned) { expect_memory_as_planned(GetParam()); }
+
+/// With 16-bit products of fp32 weights, and 16-bit weights: the loss moves by their rounding.
+TEST_P(Lora, SixteenBitLossesAreClose) {
+  auto const& c = GetParam();
+  auto const tokens = c.tokens();
+  model::Batch const batch{tokens.data(), c.rows, c.sequence};
+  for (auto const dtype : {Dtype::bf16, Dtype::fp16}) {
+    model::ModelOptions autocast(Dtype::fp32, dtype), pure = dtype;
+    autocast.lora = pure.lora = model::read_adapter_config(c.entry.at("adapter"));
+    for (auto const& options : {autocast, pure}) {
+      FamilyModel model(c, options);
+      double const loss = model.train(batch, {}) / static_cast<double>(c.predictions());
+      EXPECT_NEAR(loss, c.loss, (dtype == Dtype::bf16 ? 0x1.0p-6 : 0x1.0p-9) * c.loss);
+    }
+  }
+}
+
+TEST(LoraConfig, DefaultTargetsAreThoseOfPeft) {
+  std::size_t compared = 0;
+  for (auto const& c : cases()) {
+    if (!c.name.ends_with("_default")) continue;
+    ++compared;
+    auto options = model::read_adapter_config(c.entry.at("adapter"));
+    auto const targets = std::exchange(options.targets, {});
+    EXPECT_THAT(model::complete_lora(options, c.config).targets,
+                testing::UnorderedElementsAreArray(targets));
+  }
+  EXPECT_EQ(compared, 5u);
+}
+
+TEST(LoraInit, MatricesStartAsThoseOfPeft) {
+  auto const& c = case_of("gpt2_all");
+  auto const lm = model::make_model(c.config, options_of(c, Dtype::fp32));
+  std::size_t adapters = 0;
+  for (auto const& unit : lm->units())
+    for (auto const& spec : unit.parameters) {
+      EXPECT_EQ(spec.trains, spec.is_adapter);
+      if (!spec.is_adapter) continue;
+      ++adapters;
+      std::vector<float> values(static_cast<std::size_t>(spec.numel()));
+      model::initialize_parameter(spec, 1, 0, spec.numel(), values.data());
+      bool const is_a = spec.name.ends_with(".lora_A.weight");
+      double const bound = is_a ? 1.0 / std::sqrt(static_cast<double>(spec.shape[1])) : 0.0;
+      EXPECT_LE(largest(values), bound) << spec.name;
+      if (is_a) {
+        EXPECT_GT(largest(values), 0.8 * bound) << spec.name;
+      }
+    }
+  EXPECT_EQ(adapters, 2u * 2 * 4);
+}
+
+TEST(LoraConfig, RoundTripsThroughTheFile) {
+  for (auto const& c : cases()) {
+    auto const read = model::read_adapter_config(c.entry.at("adapter"));
+    auto const written = model::adapter_config(read, "some/base");
+    EXPECT_EQ(model::read_adapter_config(written), read) << c.name;
+    EXPECT_EQ(written.at("base_model_name_or_path").as_string(), "some/base");
+    for (auto const& [key, value] : written.as_object()) {
+      if (key == "base_model_name_or_path" || key == "inference_mode" || key == "target_modules")
+        continue;
+      EXPECT_EQ(value.dump(), c.entry.at("adapter").at(key).dump()) << c.name << ": " << key;
+    }
+  }
+}
+
+std::string refusal_of_adapter(char const* key, ConfigTree value) {
+  ConfigTree config = case_of("gpt2_all").entry.at("adapter");
+  try {
+    model::read_adapter_config(config.set(key, std::move(value)));
+  } catch (ConfigError const& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(LoraConfig, WhatIsNotComputedIsRefusedByName) {
+  EXPECT_THAT(refusal_of_adapter("use_dora", true), HasSubstr("use_dora is true"));
+  EXPECT_THAT(refusal_of_adapter("bias", "all"), HasSubstr("bias is \"all\""));
+  EXPECT_THAT(refusal_of_adapter("modules_to_save", ConfigTree::Array{"lm_head"}),
+              HasSubstr("modules_to_save is [\"lm_head\"]"));
+  EXPECT_THAT(refusal_of_adapter("rank_pattern", ConfigTree::object().set("c_fc", 4)),
+              HasSubstr("rank_pattern"));
+  EXPECT_THAT(refusal_of_adapter("layers_to_transform", ConfigTree::Array{1}),
+              HasSubstr("layers_to_transform"));
+  EXPECT_THAT(refusal_of_adapter("init_lora_weights", "pissa"), HasSubstr("pissa"));
+  EXPECT_THAT(refusal_of_adapter("some_new_option", 3), HasSubstr("some_new_option is 3"));
+  EXPECT_THAT(refusal_of_adapter("peft_type", "IA3"), HasSubstr("peft_type is 'IA3'"));
+  EXPECT_THAT(refusal_of_adapter("task_type", "SEQ_CLS"), HasSubstr("SEQ_CLS"));
+  EXPECT_THAT(refusal_of_adapter("r", 0), HasSubstr("r is 0"));
+  EXPECT_THAT(refusal_of_adapter("lora_alpha", -1), HasSubstr("lora_alpha is -1"));
+  EXPECT_THAT(refusal_of_adapter("lora_dropout", 1.0), HasSubstr("lora_dropout is 1"));
+}
+
+TEST(LoraConfig, TargetsMustNameALayer) {
+  auto const& c = case_of("gpt2_all");
+  auto options = options_of(c, Dtype::fp32);
+  auto const refusal = [&] {
+    try {
+      (void)model::make_model(c.config, options);
+    } catch (ConfigError const& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  options.lora->targets = {"q_proj", "attn"};
+  EXPECT_THAT(refusal(), HasSubstr("q_proj, attn name no linear layer of a block; the first block "
+                                   "has transformer.h.0.attn.c_attn, "));
+  options.lora->pattern = "h.(";
+  EXPECT_THAT(refusal(), HasSubstr("'h.(' is not a regular expression"));
+}
+
+/// The rest has the gradients that it has when all train, and the pass ends where nothing trains.
+TEST(FrozenParameters, LeaveTheOtherGradientsAsTheyAre) {
+  for (auto const& [name, pattern] : {std::pair("gpt2_all", ".*\\.wte\\..*|.*\\.h\\.0\\..*"),
+                                      {"gpt2_all", ".*\\.wpe\\..*"},
+                                      {"gpt2_all", ".*wte.*"},
+                                      {"llama_all", ".*(norm|bias|head).*"},
+                                      {"gpt2_all", ".*(ln_1|attn|\\.bias).*"},
+                                      {"qwen3_all",
+                                       ".*"
+                                       "(q_norm|down_proj).*"},
+                                      {"phi_all", "lm_head.*|.*fc2.*"},
+                                      {"gpt2_all", "transformer\\.(w|h).*"}}) {
+    auto const& c = case_of(name);
+    auto const tokens = c.tokens();
+    model::Batch const batch{tokens.data(), c.rows, c.sequence};
+    for (auto const dtype : {Dtype::fp32, Dtype::bf16}) {
+      model::ModelOptions options = dtype;
+      FamilyModel all(c, options);
+      options.frozen_parameters = pattern;
+      FamilyModel some(c, options);
+      for (int micro_step = 0; micro_step < 2; ++micro_step)
+        ASSERT_EQ(all.train(batch, {}), some.train(batch, {.recompute = Recompute::block}));
+      std::size_t frozen = 0, trained = 0;
+      some.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+        ++(spec.trains ? trained : frozen);
+        if (spec.trains) {
+          EXPECT_EQ(some.params.gradient_values(unit, p), all.params.gradient_values(unit, p))
+              << pattern << ": " << spec.name;
+        }
+      });
+      EXPECT_GT(frozen, 0u) << pattern;
+      EXPECT_GT(trained, 0u) << pattern;
+    }
+  }
+}
+
+TEST(FrozenParameters, PatternsMustMatch) {
+  auto const& c = case_of("gpt2_all");
+  auto const refusal = [&](char const* pattern) {
+    model::ModelOptions options = Dtype::fp32;
+    options.frozen_parameters = pattern;
+    try {
+      (void)model::make_model(c.config, options);
+    } catch (ConfigError const& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_THAT(refusal("wte"), HasSubstr("matches no parameter; it must match complete names, such "
+                                        "as transformer.wte.weight"));
+  EXPECT_THAT(refusal("["), HasSubstr("is not a regular expression"));
+}
+
+}  // namespace

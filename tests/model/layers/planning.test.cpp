@@ -1,0 +1,27 @@
+#include "layers/planning.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tessera/memory/planning.hpp"
+
+namespace tessera::model::detail {
+namespace {
+
+TEST(Planning, ParametersHaveTheirShapes) {
+  UnitSpec unit;
+  add_parameter(unit, "weight", {3, 5}, zeros());
+  add_parameter(unit, "bias", {5}, zeros());
+  std::vector<UnitSpec> const units{unit};
+  memory::PlanningQueue queue(memory::MemorySpace::host);
+  PlanningParams params(units, Dtype::bf16);
+  auto const weights = params.acquire(memory::first_unit, queue);
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_EQ(weights[0].dims(), (std::array<std::int64_t, 4>{3, 5, 0, 0}));
+  EXPECT_EQ(weights[1].numel(), 5);
+  EXPECT_EQ(weights[1].dtype(), Dtype::bf16);
+  EXPECT_FALSE(params.gradient(memory::first_unit, queue).accumulate());
+  EXPECT_TRUE(params.gradient(memory::first_unit, queue).accumulate());
+}
+
+}  // namespace
+}  // namespace tessera::model::detail

@@ -1,0 +1,300 @@
+/// The planned bytes against those of an engine that has trained.
+#include "tessera/train/setup/memory_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "mpi_test.hpp"
+#include "small_training.hpp"
+#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
+#include "tessera/memory/simulated_device.hpp"
+#include "tessera/memory/stream_queue.hpp"
+
+namespace tessera::train {
+namespace {
+
+constexpr std::int64_t rows = 2, length = 40;
+
+ConfigTree medium_gpt2() {
+  ConfigTree config = test::small_gpt2();
+  config.set("n_embd", 240).set("vocab_size", 3001).set("n_layer", 4);
+  return config;
+}
+
+/// As the trainer's step does: the last micro-step announces what the next step looks up.
+void train_micro_steps(int micro_steps, model::CausalLm& model, model::Batch const& batch,
+                       zero::Engine& engine, memory::Queue& compute) {
+  for (int micro = 0; micro < micro_steps; ++micro) {
+    if (micro + 1 == micro_steps && engine.announces_next_lookup())
+      model.announce_next(batch, engine);
+    engine.begin_micro_step(micro, micro_steps);
+    model.train(batch, {}, engine, compute).value();
+  }
+}
+
+/// An optimizer step; gradients of ones would do, for only the allocations count.
+zero::MemoryReport train_one_step(zero::EngineConfig const& config, model::CausalLm& model,
+                                  comm::Collectives& comm, memory::Queue& compute) {
+  auto const engine = zero::make_engine(config, model.units(), comm, compute);
+  engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
+    std::fill_n(out, numel, 0.01f);
+  });
+  std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
+  engine->begin_step();
+  train_micro_steps(config.accumulation_steps, model, {tokens.data(), rows, length, 0}, *engine,
+                    compute);
+  engine->finish_step(1e-3);
+  return engine->memory();
+}
+
+void expect_near(std::size_t planned, std::size_t real, char const* what) {
+  EXPECT_LE(std::abs(static_cast<double>(planned) - static_cast<double>(real)),
+            0.01 * static_cast<double>(real) + 4096.0)
+      << what << ": planned " << planned << ", allocated " << real;
+}
+
+struct Case {
+  int stage;
+  Dtype dtype;
+  int accumulation;
+};
+
+class MemoryPlanTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(MemoryPlanTest, IsWhatARunAllocates) {
+  auto const comm = comm::make_mpi(test::session(), std::chrono::seconds(60));
+  auto const [stage, dtype, accumulation] = GetParam();
+  auto const model = model::make_model(medium_gpt2(), dtype);
+  PlannedRun run{
+      .ranks = comm->size(), .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
+  run.engine.stage = stage;
+  run.engine.dtype = run.engine.communication_dtype = dtype;
+  run.engine.accumulation_steps = accumulation;
+  run.engine.reduce_bucket_size = run.engine.prefetch_bucket_size = 200'000;
+  auto& tracker = memory::MemoryTracker::of_process();
+  std::size_t const before = tracker.current_total();
+  MemoryPlan const plan = plan_memory(*model, run);
+  EXPECT_EQ(tracker.current_total(), before);
+  auto const compute = memory::make_inline_queue("compute");
+  auto const real = train_one_step(run.engine, *model, *comm, *compute);
+  expect_near(plan.states.weights, real.weights, "weights");
+  expect_near(plan.states.gradients, real.gradients, "gradients");
+  expect_near(plan.states.master_weights, real.master_weights, "master weights");
+  expect_near(plan.states.optimizer_state, real.optimizer_state, "optimizer states");
+  expect_near(plan.states.buffers, real.buffers, "buffers");
+  EXPECT_EQ(plan.states.formula, real.formula);
+  EXPECT_EQ(plan.activations,
+            model->activation_bytes({.rows = rows, .sequence = length}, memory::MemorySpace::host));
+  EXPECT_GT(plan.activations, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, MemoryPlanTest,
+                         ::testing::Values(Case{0, Dtype::fp32, 1}, Case{0, Dtype::bf16, 2},
+                                           Case{1, Dtype::bf16, 2}, Case{2, Dtype::fp32, 1},
+                                           Case{2, Dtype::bf16, 2}, Case{3, Dtype::fp32, 2},
+                                           Case{3, Dtype::bf16, 1}),
+                         [](auto const& of) {
+                           return concat("Stage", of.param.stage, name_of(of.param.dtype), "x",
+                                         of.param.accumulation);
+                         });
+
+/// The memory of a save is counted with the steps; its waits and copies are no work of theirs. With
+/// them a stage 1 whose network is slow would seem to gather its weights twice per step.
+TEST(PlannedSteps, EndWithTheGatherOfTheWeights) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::fp32);
+  PlannedRun run{.ranks = 4, .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
+  run.engine.stage = 1;
+  auto const planned = plan_steps(*model, run, 1);
+  auto const queue_of = [&](int piece) {
+    auto const queue = planned.work.at(static_cast<std::size_t>(piece)).queue;
+    return planned.queues.at(static_cast<std::size_t>(queue));
+  };
+  auto const is_gather = [](memory::PlannedWork const& piece) {
+    return piece.name == std::string_view("all_gather");
+  };
+  auto const last = std::find_if(planned.work.rbegin(), planned.work.rend(), is_gather);
+  ASSERT_NE(last, planned.work.rend());
+  auto const gather = static_cast<int>(planned.work.rend() - last) - 1;
+  for (int i = gather + 1; i < static_cast<int>(planned.work.size()); ++i)
+    for (int const before : planned.work[static_cast<std::size_t>(i)].after)
+      EXPECT_FALSE(queue_of(i) == "compute" && before >= gather &&
+                   queue_of(before) == "collectives");
+}
+
+/// The first units of the next pass are gathered while later ones are updated, in host memory and
+/// on a device.
+TEST(PlannedSteps, GatherTheNextStepsUnitsWhileLaterOnesAreUpdated) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  for (auto const space : {memory::MemorySpace::host, memory::MemorySpace::device})
+    for (bool const overlaps : {true, false}) {
+      PlannedRun run{.ranks = 4, .space = space, .rows = rows, .sequence = length};
+      run.engine.stage = 3;
+      run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+      run.engine.overlap_comm = overlaps;
+      auto const planned = plan_steps(*model, run, 1);
+      int updates = 0, ahead = 0;
+      for (std::size_t i = planned.work.size(); i-- > planned.first_of_second;) {
+        auto const& piece = planned.work[i];
+        updates += piece.kind == memory::PlannedWork::Kind::update;
+        bool const is_gather = piece.name == std::string_view("all_gather");
+        if (is_gather && updates > 0) ++ahead;
+        if (piece.name == std::string_view("all_reduce")) break;  // the norm's
+      }
+      EXPECT_GE(updates, 3);
+      EXPECT_EQ(ahead > 1, overlaps) << "space " << static_cast<int>(space);
+    }
+}
+
+/// No two of all ranks are the same, as a plan expects.
+std::vector<std::int32_t> different_tokens(int rank) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(rows * length));
+  std::iota(out.begin(), out.end(), static_cast<std::int32_t>(rank * rows * length));
+  return out;
+}
+
+/// Of the second step: the operations of a run, with their bytes.
+TEST_P(MemoryPlanTest, SendsWhatARunSends) {
+  auto const [stage, dtype, accumulation] = GetParam();
+  auto const model = model::make_model(medium_gpt2(), dtype);
+  auto const comm = comm::make_recording(comm::make_mpi(test::session(), std::chrono::seconds(60)));
+  PlannedRun run{
+      .ranks = comm->size(), .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
+  run.engine.stage = stage;
+  run.engine.dtype = run.engine.communication_dtype = dtype;
+  run.engine.accumulation_steps = accumulation;
+  run.engine.reduce_bucket_size = run.engine.prefetch_bucket_size = 200'000;
+  auto const planned = plan_steps(*model, run, accumulation);
+  auto const compute = memory::make_inline_queue("compute");
+  auto const engine = zero::make_engine(run.engine, model->units(), *comm, *compute);
+  engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
+    std::fill_n(out, numel, 0.01f);
+  });
+  auto const tokens = different_tokens(comm->rank());
+  for (int step = 0; step < 2; ++step) {
+    comm->clear();
+    engine->begin_step();
+    train_micro_steps(accumulation, *model, {tokens.data(), rows, length, 0}, *engine, *compute);
+    engine->finish_step(1e-3);
+  }
+  std::vector<std::pair<std::string, std::size_t>> sent, expected;
+  for (auto const& record : comm->records())
+    if (comm->rank() == 0) expected.emplace_back(record.operation, record.bytes_sent);
+  for (std::size_t i = planned.first_of_second; i < planned.work.size(); ++i)
+    if (planned.work[i].kind == memory::PlannedWork::Kind::collective)
+      sent.emplace_back(planned.work[i].name, planned.work[i].sent);
+  if (comm->rank() != 0) sent.clear();
+  EXPECT_EQ(sent, expected);
+}
+
+TEST(MemoryPlan, CountsBothSpacesOfAnOffload) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  PlannedRun run{.ranks = 4, .rows = rows, .sequence = length};
+  run.engine.stage = 2;
+  run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+  auto const resident = plan_memory(*model, run);
+  run.engine.optimizer_offload.emplace();
+  auto const offloaded = plan_memory(*model, run);
+  EXPECT_EQ(offloaded.host.bytes.at(memory::Purpose::optimizer_state),
+            resident.device.bytes.at(memory::Purpose::optimizer_state));
+  EXPECT_FALSE(offloaded.device.bytes.contains(memory::Purpose::optimizer_state));
+  EXPECT_LT(offloaded.device.total(), resident.device.total());
+  auto const copies = 12 * resident.device.bytes.at(memory::Purpose::master_weights) / 4;
+  EXPECT_GT(resident.saving, copies) << "copies of states of a device, for the files";
+  EXPECT_LE(resident.saving, copies + 4 * (std::size_t{16} << 20)) << "and the pieces on their way";
+  EXPECT_EQ(offloaded.saving, 0u);
+}
+
+TEST(MemoryPlan, OfInferenceHasWeightsOnly) {
+  auto const comm = comm::make_mpi(test::session(), std::chrono::seconds(60));
+  auto const compute = memory::make_inline_queue("compute");
+  for (int const stage : {0, 3}) {
+    auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+    PlannedRun run{.ranks = comm->size(),
+                   .space = memory::MemorySpace::host,
+                   .rows = rows,
+                   .sequence = length};
+    run.engine.use = zero::EngineUse::inference;
+    run.engine.stage = stage;
+    run.engine.dtype = Dtype::bf16;
+    auto const plan = plan_memory(*model, run);
+    auto const engine = zero::make_engine(run.engine, model->units(), *comm, *compute);
+    engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
+      std::fill_n(out, numel, 0.01f);
+    });
+    std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
+    model->evaluate({tokens.data(), rows, length, 0}, *engine, *compute).value();
+    auto const real = engine->memory();
+    expect_near(plan.states.weights, real.weights, "weights");
+    expect_near(plan.states.buffers, real.buffers, "buffers");
+    EXPECT_EQ(plan.states.formula, real.formula);
+    EXPECT_EQ(real.gradients + real.master_weights + real.optimizer_state, 0u);
+    EXPECT_EQ(plan.total(), plan.states.weights + plan.states.buffers + plan.activations);
+    EXPECT_GT(plan.activations, 0u);
+  }
+}
+
+enum class Place { host, drive };
+struct OffloadCase {
+  int stage;
+  Place optimizer;
+  bool offloads_weights;
+};
+
+/// Oracle: an engine on a simulated device that has trained a step.
+TEST(MemoryPlan, KnowsWhatLeavesADevice) {
+  memory::simulate_device({.memory_bytes = std::size_t{1} << 30});
+  auto const comm = comm::make_device(comm::make_mpi(test::session(), std::chrono::seconds(60)),
+                                      std::chrono::seconds(60), comm::DeviceTransport::staged);
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  for (auto const& [stage, optimizer, offloads_weights] :
+       {OffloadCase{1, Place::host, false}, OffloadCase{2, Place::host, false},
+        OffloadCase{3, Place::host, true}, OffloadCase{2, Place::drive, false}}) {
+    SCOPED_TRACE(stage);
+    PlannedRun run{.ranks = comm->size(), .rows = rows, .sequence = length};
+    run.engine.stage = stage;
+    run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+    run.engine.prefetch_bucket_size = 200'000;
+    run.engine.optimizer_offload = {.tile_numel = 100'000, .buffer_count = 2};
+    if (optimizer == Place::drive) {
+      memory::SwapOptions transfers;
+      transfers.directories = {std::filesystem::path(::testing::TempDir())};
+      run.engine.optimizer_swap = {transfers, 100'000, 2};
+    }
+    if (offloads_weights) run.engine.weight_offload.emplace();
+    auto const plan = plan_memory(*model, run);
+    auto const compute = memory::make_stream_queue("compute");
+    auto const real = train_one_step(run.engine, *model, *comm, *compute);
+    expect_near(plan.states.weights, real.weights, "weights");
+    expect_near(plan.states.gradients, real.gradients, "gradients");
+    expect_near(plan.states.master_weights, real.master_weights, "master weights");
+    expect_near(plan.states.optimizer_state, real.optimizer_state, "optimizer states");
+    expect_near(plan.states.buffers, real.buffers, "buffers");
+    expect_near(plan.in_host(), real.offloaded, "host memory");
+    EXPECT_EQ(plan.states.swapped, real.swapped);
+    EXPECT_GT(real.offloaded, 0u);
+  }
+}
+
+/// GPT-3's shape: 174.6 billion parameters, 16 bytes each at stage 3 over the ranks.
+TEST(MemoryPlan, OfAModelThatNoRankCouldHold) {
+  ConfigTree config = model::default_config("gpt2");
+  config.set("n_layer", 96).set("n_embd", 12288).set("n_head", 96).set("n_positions", 2048);
+  auto const model = model::make_model(config, Dtype::bf16);
+  PlannedRun run{.ranks = 1024, .sequence = 2048, .recompute = Recompute::block};
+  run.engine.stage = 3;
+  run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+  auto const plan = plan_memory(*model, run);
+  double const parameters = 96 * (12.0 * 12288 * 12288 + 13 * 12288) + (50257.0 + 2048 + 2) * 12288;
+  EXPECT_NEAR(static_cast<double>(plan.states.weights), 2 * parameters / 1024,
+              1e-3 * parameters / 512);
+  EXPECT_NEAR(static_cast<double>(plan.states.optimizer_state), 8 * parameters / 1024,
+              1e-3 * parameters / 128);
+  EXPECT_GT(plan.states.buffers, 2 * 12u * 12288 * 12288) << "a gathered block";
+}
+
+}  // namespace
+}  // namespace tessera::train
