@@ -12,7 +12,7 @@
 #include "tessera/train/setup/adapter.hpp"
 #include "tessera/train/setup/engine_config.hpp"
 #include "tessera/train/setup/model_config.hpp"
-#include "tessera/zero/parameter_subset.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
 
 namespace tessera::plan {
 namespace {

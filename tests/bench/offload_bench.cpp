@@ -19,7 +19,7 @@
 #include "tessera/memory/runtime.hpp"
 #include "tessera/memory/simulated_device.hpp"
 #include "tessera/model/families/registry.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera {
 namespace {

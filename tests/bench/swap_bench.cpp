@@ -13,8 +13,8 @@
 #include <random>
 #include <thread>
 
-#include "detail/swapped_states.hpp"
 #include "interleaved.hpp"
+#include "optimizer/swapped_states.hpp"
 #include "raw_io.hpp"
 
 namespace {

@@ -17,7 +17,7 @@
 #include "tessera/model/decoder/initialize.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace {
 

@@ -43,7 +43,7 @@
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera {
 namespace {

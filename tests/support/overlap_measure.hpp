@@ -16,7 +16,7 @@
 #include "overlap_bound.hpp"
 
 #include "tessera/model/families/registry.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
 

@@ -11,7 +11,7 @@
 #include "tessera/core/random.hpp"
 #include "tessera/model/decoder/initialize.hpp"
 #include "tessera/model/families/registry.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
 

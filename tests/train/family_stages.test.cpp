@@ -4,7 +4,7 @@
 #include "../model/family_suite.hpp"
 #include "mpi_test.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera {
 namespace {

@@ -19,7 +19,7 @@
 #include "tessera/model/decoder/initialize.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/train/step/model_context.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
 

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "detail/resident_gradients.hpp"
-#include "detail/resident_weights.hpp"
-#include "detail/stage_rules.hpp"
+#include "gradients/resident_gradients.hpp"
+#include "layout/stage_rules.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
+#include "weights/resident_weights.hpp"
 
 namespace tessera::test {
 

@@ -12,7 +12,7 @@
 #include "quadratic_model.hpp"
 #include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
 

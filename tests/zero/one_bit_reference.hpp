@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
 

@@ -16,7 +16,7 @@
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/zero/parameter_subset.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
 
 namespace tessera::checkpoint {
 namespace {

@@ -6,7 +6,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/train/loop/save_request.hpp"
-#include "tessera/zero/saved_states.hpp"
+#include "tessera/zero/layout/saved_states.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;

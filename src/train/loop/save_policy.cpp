@@ -9,7 +9,7 @@
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
-#include "tessera/zero/saved_states.hpp"
+#include "tessera/zero/layout/saved_states.hpp"
 
 namespace tessera::train {
 namespace {

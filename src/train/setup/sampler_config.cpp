@@ -1,7 +1,7 @@
 #include "tessera/train/setup/sampler_config.hpp"
 
 #include "tessera/train/setup/engine_config.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 namespace {

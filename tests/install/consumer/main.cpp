@@ -2,7 +2,7 @@
 #include <tessera/config/arguments_table.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/data/sequences/text_dataset.hpp>
-#include <tessera/zero/partition_plan.hpp>
+#include <tessera/zero/layout/partition_plan.hpp>
 
 /// Prints the tokens of a text file of any kind: consumer FILE TOKENIZER CACHE_FOLDER
 int read_text(char** argv) {

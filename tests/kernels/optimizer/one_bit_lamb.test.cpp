@@ -1,4 +1,4 @@
-/// Trajectories are compared in tests/zero/one_bit_optimizers.test.cpp.
+/// Trajectories are compared in tests/zero/engine/one_bit_optimizers.test.cpp.
 #include "tessera/kernels/optimizer/one_bit_lamb.hpp"
 
 #include <algorithm>

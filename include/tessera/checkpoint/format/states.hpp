@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/zero/partition_plan.hpp"
-#include "tessera/zero/state_view.hpp"
+#include "tessera/zero/layout/partition_plan.hpp"
+#include "tessera/zero/layout/state_view.hpp"
 
 namespace tessera::checkpoint {
 

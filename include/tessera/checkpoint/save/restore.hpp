@@ -5,7 +5,7 @@
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/format/states.hpp"
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::checkpoint {
 

@@ -13,7 +13,7 @@
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
-#include "tessera/zero/partition_plan.hpp"
+#include "tessera/zero/layout/partition_plan.hpp"
 
 namespace tessera::checkpoint {
 

@@ -14,8 +14,8 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/memory/param_provider.hpp"
-#include "tessera/zero/partition_plan.hpp"
-#include "tessera/zero/state_view.hpp"
+#include "tessera/zero/layout/partition_plan.hpp"
+#include "tessera/zero/layout/state_view.hpp"
 
 namespace tessera::checkpoint {
 

@@ -16,7 +16,7 @@
 #include "tessera/train/report/run_log.hpp"
 #include "tessera/train/report/status_file.hpp"
 #include "tessera/train/step/deadline.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

@@ -9,7 +9,7 @@
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/graph_launches.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

@@ -11,7 +11,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/model/layers/lora.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

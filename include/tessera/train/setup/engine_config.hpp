@@ -3,7 +3,7 @@
 
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/model/families/registry.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

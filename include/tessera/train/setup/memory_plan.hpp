@@ -9,7 +9,7 @@
 #include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/work_trace.hpp"
 #include "tessera/model/decoder/causal_lm.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

@@ -14,7 +14,7 @@
 #include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/model/layers/lora.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

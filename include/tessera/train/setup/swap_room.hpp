@@ -6,7 +6,7 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

@@ -19,8 +19,8 @@
 #include "tessera/train/setup/training_data.hpp"
 #include "tessera/train/step/model_context.hpp"
 #include "tessera/train/step/training_state.hpp"
-#include "tessera/zero/engine.hpp"
-#include "tessera/zero/parameter_subset.hpp"
+#include "tessera/zero/engine/engine.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
 
 namespace tessera::train {
 

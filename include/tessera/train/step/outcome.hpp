@@ -10,7 +10,7 @@
 #include "tessera/memory/graph_launches.hpp"
 #include "tessera/train/step/pass_timer.hpp"
 #include "tessera/train/step/step_requests.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

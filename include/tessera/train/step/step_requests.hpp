@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

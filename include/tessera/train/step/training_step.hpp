@@ -17,7 +17,7 @@
 #include "tessera/train/step/outcome.hpp"
 #include "tessera/train/step/pass_timer.hpp"
 #include "tessera/train/step/step_requests.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
 

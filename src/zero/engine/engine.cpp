@@ -1,0 +1,353 @@
+#include "tessera/zero/engine/engine.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "engine/weights_engine.hpp"
+#include "gradients/coded_reduce.hpp"
+#include "gradients/offloaded_gradients.hpp"
+#include "gradients/resident_gradients.hpp"
+#include "gradients/sharded_gradients.hpp"
+#include "optimizer/compressed_update.hpp"
+#include "optimizer/norm_and_overflow.hpp"
+#include "optimizer/optimizer_state.hpp"
+#include "tessera/core/log.hpp"
+
+namespace tessera::zero {
+namespace {
+
+using namespace detail;
+
+class StagedEngine final : public WeightsEngine {
+ public:
+  StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
+               comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
+      : WeightsEngine(config, units, comm, compute),
+        optimizer_(optim::make_optimizer(config.optimizer)),
+        offload_(make_offload()),
+        host_gradients_(rules_.offloads_optimizer ? std::make_unique<HostGradients>(
+                                                        context_, offload_, rules_.gradient_dtype)
+                                                  : nullptr),
+        gradients_(make_gradients()),
+        host_(rules_.offloads_optimizer
+                  ? std::make_unique<HostUpdate>(context_, offload_, *weights_)
+                  : nullptr),
+        state_(context_, rules_,
+               {*weights_, *gradients_, *optimizer_, host_.get(), host_gradients_.get()}, place),
+        decision_(context_),
+        scaler_(config.loss_scaler) {
+    if (auto const* compression = optim::compression_of(*optimizer_))
+      compressed_ = std::make_unique<CompressedUpdate>(context_, state_, *compression);
+  }
+
+  /// The work that uses this class's buffers ends before they do.
+  ~StagedEngine() override {
+    try {
+      if (host_) host_->wait();
+      gradients_->synchronize();
+    } catch (...) {
+    }
+    wait_for_weights();
+  }
+
+  memory::GradientLease gradient(UnitIndex unit, memory::Queue&) override {
+    expect_unit(unit);
+    TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name,
+                     " are requested outside a micro-step; call begin_micro_step() first");
+    return expand(unit);
+  }
+
+  void announce_rows(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
+    expect_unit(unit);
+    if (auto const trained = trained_index(unit, parameter))
+      gradients_->announce_rows(unit, *trained, rows);
+  }
+
+  void rows_remain(UnitIndex unit, memory::Queue&) override {
+    expect_unit(unit);
+    if (trains(unit)) gradients_->rows_remain(unit);
+  }
+
+  void gradient_complete(UnitIndex unit, memory::Queue&) override {
+    expect_unit(unit);
+    if (trains(unit)) gradients_->complete(unit);
+  }
+
+  void set_betas(double beta1, double beta2) override {
+    auto spec = config_.optimizer;
+    for (auto& h : spec.hyperparameters)
+      h.value = h.name == "beta1" ? beta1 : h.name == "beta2" ? beta2 : h.value;
+    auto next = optim::make_optimizer(spec);
+    state_.set_optimizer(*next);
+    optimizer_ = std::move(next);
+  }
+
+  void begin_pass(memory::Pass pass, std::vector<UnitIndex> acquisitions) override {
+    if (pass == memory::Pass::evaluation) finish_delayed_update();
+    if (pass == memory::Pass::evaluation && compressed_)
+      compressed_->share_weights(*optim::compression_of(*optimizer_));
+    WeightsEngine::begin_pass(pass, std::move(acquisitions));
+  }
+
+  void begin_step() override { in_micro_step_ = false; }
+
+  void begin_micro_step(int index, int count) override { begin(index, count, false); }
+  void begin_empty_micro_step(int index, int count) override { begin(index, count, true); }
+  void begin(int index, int count, bool is_empty) {
+    TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
+                     InternalError, "micro-step ", index, " of ", count,
+                     " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
+    communication_ = detail::communication_of(*optimizer_, steps_ + 1);
+    gradients_->begin_micro_step({index == 0, index + 1 == count, index, is_empty,
+                                  communication_.reduces_gradients, steps_ + 1});
+    in_micro_step_ = true;
+  }
+
+  StepResult finish_step(double learning_rate, StepValues const& values) override {
+    TESSERA_VALIDATE(std::exchange(in_micro_step_, false), InternalError,
+                     "finish_step() without a micro-step; call begin_micro_step() first");
+    gradients_->finish();
+    finish_delayed_update();
+    kernels::GradientLimits limits{scaler_.scale() * rules_.averaging.left, config_.max_grad_norm,
+                                   skips_nonfinite()};
+    decision_.set_values(values);
+    if (host_gradients_)
+      decision_.compute(*host_gradients_, limits);
+    else if (!communication_.reduces_gradients)
+      compute_norm_of_own_gradients(limits);
+    else
+      decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
+    bool const host_decides = decision_.is_on_host() || host_ || !communication_.reduces_gradients;
+    bool const may_skip = host_decides && decision_.precedes_update();
+    if (!(may_skip && decision_.read().control.skip)) update(learning_rate);
+    auto const decision = decision_.read();
+    StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
+                            communication_.phase, decision_.sums()};
+    if (!decision.finite && !skips_nonfinite() && groups_.world().rank() == 0)
+      log::warning(
+          "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
+          "the overflow check");
+    if (!result.skipped) ++steps_;
+    scaler_.update(result.skipped);
+    return result;
+  }
+
+  double loss_scale() const override { return scaler_.scale(); }
+  double gradient_scale() const override { return scaler_.scale() * rules_.averaging.carried; }
+
+  std::vector<StateView> state() override {
+    finish_delayed_update();
+    weights_->synchronize();
+    weights_->settle();
+    state_.settle();
+    if (compressed_) compressed_->settle(*optim::compression_of(*optimizer_));
+    std::vector<StateView> out;
+    for (std::size_t k = 0; k < state_.count(); ++k) {
+      state_.copy_shards(k, OptimizerState::Direction::to_host);
+      out.push_back({state_.spec(k).name, state_.host_shards(k), state_.spec(k).extent});
+    }
+    if (auto* const coded = gradients_->coded()) coded->save_errors(out);
+    return out;
+  }
+
+  bool state_is_snapshot() const override { return state_.has_host_copies(); }
+
+  void load_state(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
+    finish_delayed_update();
+    weights_->prepare_update();
+    for (std::size_t k = 0; k < state_.count(); ++k)
+      state_.copy_shards(k, OptimizerState::Direction::to_state);
+    distribute(OptimizerState::What::all_states);
+    if (auto* const coded = gradients_->coded()) coded->load_errors();
+    steps_ = optimizer_steps;
+    scaler_.restore(scaler);
+  }
+
+  std::int64_t optimizer_steps() const override { return steps_; }
+  std::optional<std::int64_t> late_rows() const override { return gradients_->late_rows(); }
+  optim::LossScalerState scaler_state() const override { return scaler_.state(); }
+
+  MemoryReport memory() const override {
+    MemoryReport out = WeightsEngine::memory();
+    out.gradients = gradients_->gradient_bytes();
+    out.master_weights = state_.master_bytes();
+    out.optimizer_state = state_.state_bytes();
+    out.buffers += gradients_->buffer_bytes() + state_.swap_buffer_bytes();
+    out.swapped += state_.swapped_bytes();
+    out.swap = both(state_.swap_use(), out.swap);
+    if (compressed_) out.buffers += compressed_->bytes();
+    if (!host_) return out;
+    out.buffers += host_->bytes();
+    out.offloaded += state_.host_bytes() + host_gradients_->bytes() + host_->bytes();
+    out.pinned += host_gradients_->pinned_bytes() + host_->pinned_bytes();
+    out.offloaded_share = static_cast<double>(offload_.numel(context_.ownership)) /
+                          static_cast<double>(context_.ownership.state_numel());
+    return out;
+  }
+
+ private:
+  void fill_own_weights(Fill const& fill) override {
+    if (!rules_.separate_master && config_.master_dtype != Dtype::fp32)
+      return WeightsEngine::fill_own_weights(fill);  // a unit at a time
+    state_.settle();
+    auto const shards = state_.host_shards(OptimizerState::master_weights);
+    for (auto const& p : plan_.extents(context_.ownership.rank)) {
+      ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
+      auto const& in_model = trained_.in_model[position(p.unit)];
+      fill(p.unit, static_cast<int>(in_model[static_cast<std::size_t>(p.parameter)]),
+           p.parameter_offset.value(), p.numel, shards[position(p.unit)] + in_shard.value());
+    }
+    state_.copy_shards(OptimizerState::master_weights, OptimizerState::Direction::to_state);
+  }
+  void distribute() override { distribute(OptimizerState::What::master_weights); }
+
+  /// Updates weights and replicated state after this rank's shards of the master weights changed.
+  void distribute(OptimizerState::What what) {
+    weights_->settle();
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
+      if (!trains(u)) continue;
+      if (rules_.separate_master) weights_->open_region(u);
+      state_.round_weights(u);
+      weights_->all_gather_updated(u);
+    }
+    state_.replicate(what);
+    weights_->synchronize();
+  }
+
+  /// The lease of the parameters that train, at their places in the model's unit.
+  memory::GradientLease expand(UnitIndex unit) {
+    auto const& in_model = trained_.in_model[position(unit)];
+    std::vector<memory::TensorView> views(in_model.size() +
+                                          frozen_.plan().unit(unit).parameters.size());
+    if (in_model.empty()) return {std::move(views), memory::WriteMode::overwrite};
+    auto lease = gradients_->lease(unit);
+    if (in_model.size() == views.size()) return lease;
+    for (std::size_t i = 0; i < in_model.size(); ++i) views[in_model[i]] = lease[i];
+    return {std::move(views), lease.mode(), lease.rows()};
+  }
+
+  bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
+
+  /// Units that stay on a device first: it updates them while the host updates the others.
+  void update(double learning_rate) {
+    state_.release_copies();
+    optim::StepControl const there{steps_ + 1, learning_rate, decision_.control()},
+        here{steps_ + 1, learning_rate, decision_.host_control()};
+    if (delays(here.step)) {
+      state_.start_updates(here);
+      is_delayed_ = true;
+      return;
+    }
+    if (communication_.reduces_gradients) state_.sum(host_ ? here : there);
+    weights_->prepare_update();
+    if (!communication_.reduces_gradients)
+      return compressed_->run(*optim::compression_of(*optimizer_), communication_, there);
+    for (UnitIndex const u : update_order(weights_->begin_updates())) update(u, there);
+    for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
+  }
+  /// Units that are updated in place. An embedding of which rows are gathered first follows the
+  /// next unit: it takes long to update, and the network has something to do meanwhile.
+  std::vector<UnitIndex> update_order(bool reads_rows_first) const {
+    std::vector<UnitIndex> out;
+    for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) out.push_back(u);
+    bool const reads_in_order = config_.optimizer_swap.has_value();
+    if (out.size() > 1 && reads_rows_first && !reads_in_order) std::swap(out[0], out[1]);
+    return out;
+  }
+  /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.
+  void compute_norm_of_own_gradients(kernels::GradientLimits limits) {
+    double const n = plan_.ranks();
+    bool const averages = config_.reduction.average == GradientAverage::mean;
+    limits.loss_scale = scaler_.scale() * rules_.averaging.carried / n / (averages ? 1.0 : n);
+    limits.gradients = plan_.ranks();
+    std::vector<kernels::GradientRun> runs;
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u)
+      runs.push_back({gradients_->region(u), plan_.unit(u).padded_numel});
+    decision_.compute(runs, state_.gradient_dtype(), limits);
+  }
+  bool delays(std::int64_t step) const {
+    return offload_.delay_from > 0 && step >= offload_.delay_from;
+  }
+  /// Weights of the update that was started by an earlier step, if any.
+  void finish_delayed_update() {
+    if (!std::exchange(is_delayed_, false)) return;
+    weights_->prepare_update();
+    for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, {});
+  }
+  /// @param control none: the host has started the update
+  void update(UnitIndex unit, std::optional<optim::StepControl> const& control) {
+    if (!trains(unit)) return;
+    weights_->open_region(unit);
+    if (control)
+      state_.update(unit, *control);
+    else
+      state_.finish_update(unit);
+    if (rules_.shards_optimizer || rules_.shards_weights) weights_->all_gather_updated(unit);
+  }
+
+  Offload make_offload() {
+    Offload out(context_, rules_, *optimizer_);
+    weights_->set_host_updates(out.end);
+    return out;
+  }
+
+  std::unique_ptr<GradientFlow> make_gradients() {
+    auto const& units = trained_.units;
+    if (rules_.offloads_gradients)
+      return make_offloaded_gradients(context_, rules_, units, *host_gradients_);
+    if (rules_.shards_gradients) return make_sharded_gradients(context_, rules_, units);
+    return make_resident_gradients(context_, rules_, units, host_gradients_.get());
+  }
+
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  Offload offload_;
+  std::unique_ptr<HostGradients> host_gradients_;  ///< null: nothing is offloaded from a device
+  std::unique_ptr<GradientFlow> gradients_;
+  std::unique_ptr<HostUpdate> host_;
+  OptimizerState state_;
+  NormAndOverflow decision_;
+  std::unique_ptr<CompressedUpdate> compressed_;  ///< null: gradients are reduced in every step
+  optim::StepCommunication communication_;        ///< of the step
+  optim::LossScaler scaler_;
+  std::int64_t steps_ = 0;
+  bool in_micro_step_ = false;
+  bool is_delayed_ = false;  ///< the host updates; the working weights are those before the update
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_engine(EngineConfig const& given,
+                                    std::vector<memory::UnitSpec> const& units,
+                                    comm::Collectives& comm, memory::Queue& compute,
+                                    PlaceState const& place) {
+  validate(given);
+  if (given.use == EngineUse::training)
+    validate_sum_order(given, comm.size(), memory::memory_space_of(compute));
+  EngineConfig const config = with_wire_of_sums(given);
+  TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
+  TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
+                   ConfigError,
+                   "no parameter trains: all are frozen; leave some out of the frozen parameters");
+  std::unique_ptr<Engine> engine;
+  std::exception_ptr refusal;
+  try {
+    if (config.use == EngineUse::inference)
+      engine = std::make_unique<WeightsEngine>(config, units, comm, compute);
+    else
+      engine = std::make_unique<StagedEngine>(config, units, comm, compute, place);
+  } catch (OutOfMemoryError const&) {
+    refusal = std::current_exception();
+  } catch (IoError const&) {  // of a drive for swapped states
+    refusal = std::current_exception();
+  }
+  bool const all_have_memory = comm::agree(comm, !refusal);
+  if (refusal) std::rethrow_exception(refusal);
+  TESSERA_VALIDATE(
+      all_have_memory, OutOfMemoryError,
+      "another rank has no memory or no drive for its model states; see that rank's message, "
+      "or use a higher ZeRO stage, more ranks, or fewer ranks on a node");
+  return engine;
+}
+
+}  // namespace tessera::zero

@@ -1,0 +1,66 @@
+#include "engine/memory_report.hpp"
+
+#include <cmath>
+
+#include "gradients/micro_step_sums.hpp"
+#include "optimizer/coded_state.hpp"
+#include "weights/frozen_weights.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+double bytes(Dtype dtype) { return static_cast<double>(size_of(dtype)); }
+
+/// Of a rank, where @p ranks share the element-wise states. The others are on every rank.
+double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, double ranks) {
+  if (state.encoding != optim::Encoding::values) {
+    double all = 0.0;
+    for (auto const& unit : plan.units()) all += static_cast<double>(coded_bytes(unit));
+    return all / ranks;
+  }
+  if (state.extent == optim::Extent::elementwise)
+    return bytes(state.dtype) * static_cast<double>(plan.parameter_count()) / ranks;
+  double const all =
+      bytes(state.dtype) * static_cast<double>(plan.of_extent(state.extent).parameter_count());
+  return optim::is_spread(state.extent) ? all / ranks : all;
+}
+
+/// Weights of the first units, which a drive does not hold.
+double kept_weight_bytes(EngineConfig const& config, PartitionPlan const& plan) {
+  std::int64_t kept = 0;
+  for (auto const& unit : plan.units())
+    if (kept + unit.shard_numel <= config.weight_swap->memory_numel) kept += unit.shard_numel;
+  return static_cast<double>(kept) * bytes(config.dtype);
+}
+
+}  // namespace
+
+std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
+                          PartitionPlan const& plan, PartitionPlan const& frozen) {
+  double const n = plan.ranks();
+  auto const parameters = static_cast<double>(plan.parameter_count());
+  double weights = 0.0;
+  if (config.weight_swap)
+    weights = kept_weight_bytes(with_share_of_limits(config, plan, frozen), plan) +
+              kept_weight_bytes(with_share_of_limits(config, frozen, plan), frozen);
+  else
+    weights = (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
+              (rules.shards_weights ? n : 1.0);
+  if (config.secondary_group_size > 1 && plan.ranks() > 1)
+    weights += (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
+               config.secondary_group_size;
+  if (config.use == EngineUse::inference) return static_cast<std::size_t>(std::llround(weights));
+  double const gradients = MicroStepSums::places_of(config) * parameters *
+                           bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
+  double const sharing = rules.shards_optimizer ? n : 1.0;
+  bool const swaps = config.optimizer_swap.has_value();
+  double optimizer =
+      rules.separate_master && !swaps ? parameters * bytes(config.master_dtype) / sharing : 0.0;
+  for (auto const& state : config.optimizer.states)
+    if (!swaps || state.extent != optim::Extent::elementwise ||
+        state.encoding != optim::Encoding::values)
+      optimizer += state_bytes(state, plan, state.copies == optim::Copies::sharded ? n : sharing);
+  return static_cast<std::size_t>(std::llround(weights + gradients + optimizer));
+}
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,208 @@
+#pragma once
+/// The engine of inference, and the base of the one that trains.
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/memory_report.hpp"
+#include "layout/shard_groups.hpp"
+#include "layout/stage_rules.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
+#include "transfer/shard_copies.hpp"
+#include "weights/frozen_weights.hpp"
+
+namespace tessera::zero::detail {
+
+/// The destructor waits no longer than this for the compute queue; no update takes as long.
+inline constexpr std::chrono::seconds shutdown_timeout{10};
+
+inline std::optional<SwapUse> both(std::optional<SwapUse> a, std::optional<SwapUse> const& b) {
+  if (!a) return b;
+  if (b) a->is_direct = a->is_direct && b->is_direct;
+  return a;
+}
+
+/// The weights of a model: all that inference needs, and what training is built on.
+class WeightsEngine : public Engine {
+ public:
+  WeightsEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
+                comm::Collectives& comm, memory::Queue& compute)
+      : config_(config),
+        groups_(comm, config),
+        trained_(trained_parameters(units)),
+        plan_(trained_.units, groups_.shards().size(), alignment_for(config.optimizer)),
+        rules_(
+            rules_for(config, plan_.ranks(), memory::memory_space_of(compute), groups_.copies())),
+        frozen_(config, units, plan_, groups_, compute),
+        trained_config_(with_share_of_limits(config, plan_, frozen_.plan())),
+        context_{trained_config_,
+                 plan_,
+                 {&plan_, plan_.rank_of(comm.rank()), !rules_.shards_optimizer},
+                 groups_.shards(),
+                 compute,
+                 groups_.replicas(),
+                 &comm,
+                 groups_.secondary(),
+                 groups_.node(),
+                 groups_.rail()},
+        weights_(make_weight_store(rules_, context_)) {}
+
+  /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been
+  /// reported by the calls that waited for them; a stuck queue is given up after the timeout.
+  ~WeightsEngine() override { wait_for_weights(); }
+
+  PartitionPlan const& plan() const override { return plan_; }
+  PartitionPlan const& frozen_plan() const override { return frozen_.plan(); }
+  std::vector<float> frozen_shard(UnitIndex unit) const override { return frozen_.shard(unit); }
+  EngineConfig const& config() const override { return config_; }
+
+  void initialize(Fill const& fill) override {
+    weights_->prepare_update();
+    std::exception_ptr failed;
+    try {
+      frozen_.fill(fill);
+      weights_->settle();
+      fill_own_weights(fill);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    bool const all_have_weights = comm::agree(groups_.world(), !failed);
+    if (failed) std::rethrow_exception(failed);
+    if (!all_have_weights)
+      throw PeerLostError(
+          -1, "another rank could not provide its initial weights; see that rank's error message");
+    frozen_.distribute();
+    distribute();
+  }
+
+  void begin_pass(memory::Pass, std::vector<UnitIndex> acquisitions) override {
+    for (UnitIndex const unit : acquisitions) expect_unit(unit);
+    acquisitions_ = acquisitions;
+    acquired_ = 0;
+    frozen_.set_prefetch_order(acquisitions);
+    std::erase_if(acquisitions, [&](UnitIndex unit) { return !trains(unit); });
+    weights_->set_prefetch_order(std::move(acquisitions));
+  }
+
+  void announce_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
+    expect_unit(unit);
+    if (auto const trained = trained_index(unit, parameter))
+      weights_->announce_lookup(unit, *trained, rows);
+  }
+  bool announces_next_lookup() const override {
+    return rules_.lookup_rows || (rules_.shards_weights && config_.overlap_comm);
+  }
+  void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
+    expect_unit(unit);
+    weights_->expect_pass();
+    if (auto const trained = trained_index(unit, parameter))
+      weights_->announce_next_lookup(unit, *trained, rows);
+  }
+  std::optional<std::int64_t> lookup_rows() const override { return weights_->lookup_rows(); }
+
+  memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
+    expect_unit(unit);
+    bool const expected = acquired_ < acquisitions_.size() && acquisitions_[acquired_] == unit;
+    TESSERA_VALIDATE(expected, InternalError, "acquisition ", acquired_, " of the pass is unit ",
+                     plan_.unit(unit).name, " but ",
+                     acquired_ < acquisitions_.size() ? plan_.unit(acquisitions_[acquired_]).name
+                                                      : std::string("none"),
+                     " was expected; begin_pass must list every acquire() in order");
+    ++acquired_;
+    return frozen_.acquire(
+        unit, trains(unit) ? weights_->acquire(unit, compute) : memory::WeightLease{}, compute);
+  }
+
+  void set_betas(double, double) override { refuse("set_betas"); }
+  memory::GradientLease gradient(UnitIndex, memory::Queue&) override { refuse("gradient"); }
+  void gradient_complete(UnitIndex, memory::Queue&) override { refuse("gradient_complete"); }
+  void begin_step() override { refuse("begin_step"); }
+  void begin_micro_step(int, int) override { refuse("begin_micro_step"); }
+  void begin_empty_micro_step(int, int) override { refuse("begin_empty_micro_step"); }
+  StepResult finish_step(double, StepValues const&) override { refuse("finish_step"); }
+  double loss_scale() const override { refuse("loss_scale"); }
+  double gradient_scale() const override { refuse("gradient_scale"); }
+  std::vector<StateView> state() override { refuse("state"); }
+  bool state_is_snapshot() const override { refuse("state_is_snapshot"); }
+  void load_state(std::int64_t, optim::LossScalerState const&) override { refuse("load_state"); }
+  std::int64_t optimizer_steps() const override { return 0; }
+  optim::LossScalerState scaler_state() const override { refuse("scaler_state"); }
+
+  MemoryReport memory() const override {
+    MemoryReport out;
+    out.weights = weights_->weight_bytes() + frozen_.weight_bytes();
+    out.buffers = weights_->buffer_bytes() + frozen_.buffer_bytes();
+    out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan());
+    out.swapped = out.swapped_weights = weights_->swapped_bytes() + frozen_.swapped_bytes();
+    out.swap = both(weights_->swap_use(), frozen_.swap_use());
+    for (auto const& host : {weights_->host_use(), frozen_.host_use()}) {
+      out.offloaded += host.bytes;
+      out.pinned += host.pinned;
+    }
+    out.offloaded_weights = out.offloaded;
+    return out;
+  }
+  std::optional<PrefetchReport> prefetch() const override {
+    auto const trained = weights_->prefetch_report(), frozen = frozen_.prefetch_report();
+    bool const is_larger = frozen && (!trained || frozen->seconds() > trained->seconds());
+    return is_larger ? frozen : trained;
+  }
+
+ protected:
+  void expect_unit(UnitIndex unit) const {
+    TESSERA_VALIDATE(unit >= first_unit && unit < plan_.end_unit(), InternalError, "unit ", unit,
+                     " does not exist; the model has ", plan_.end_unit());
+  }
+  bool trains(UnitIndex unit) const { return !trained_.in_model[position(unit)].empty(); }
+  /// The place of a parameter of the model's unit among those that train.
+  std::optional<std::size_t> trained_index(UnitIndex unit, std::size_t parameter) const {
+    auto const& in_model = trained_.in_model[position(unit)];
+    auto const found = std::find(in_model.begin(), in_model.end(), parameter);
+    if (found == in_model.end()) return {};
+    return static_cast<std::size_t>(found - in_model.begin());
+  }
+  void wait_for_weights() noexcept {
+    try {
+      frozen_.synchronize();
+      weights_->synchronize();
+      context_.compute.record().wait_for(shutdown_timeout);
+    } catch (...) {
+    }
+  }
+  /// Sets this rank's shards of the weights.
+  virtual void fill_own_weights(Fill const& fill) {
+    fill_shards(context_, *weights_, trained_, fill);
+  }
+  /// Updates the weights of all ranks after their shards changed.
+  virtual void distribute() {
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) weights_->all_gather_updated(u);
+    weights_->synchronize();
+  }
+
+  EngineConfig config_;
+  ShardGroups groups_;
+  ParameterSubset trained_;
+  PartitionPlan plan_;  ///< of the parameters that train, as the rest of this class
+  StageRules rules_;
+  FrozenWeights frozen_;
+  EngineConfig trained_config_;  ///< with their share of the limits
+  StoreContext context_;
+  std::unique_ptr<WeightStore> weights_;
+
+ private:
+  [[noreturn]] static void refuse(char const* what) {
+    throw InternalError(concat(what, "() of an engine that was made for inference"));
+  }
+
+  std::vector<UnitIndex> acquisitions_;
+  std::size_t acquired_ = 0;
+};
+
+}  // namespace tessera::zero::detail

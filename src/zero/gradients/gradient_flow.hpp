@@ -1,0 +1,53 @@
+#pragma once
+/// Gradients of a step: where kernels write them, how they are summed over micro-steps and ranks,
+/// and where the optimizer finds the sums.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "transfer/weight_store.hpp"
+
+namespace tessera::zero::detail {
+
+class CodedReduce;
+
+class GradientFlow {
+ public:
+  virtual ~GradientFlow() = default;
+
+  /// Of the optimizer step.
+  struct MicroStep {
+    bool first = true;
+    bool last = true;
+    int index = 0;
+    bool is_empty = false;  ///< this rank's gradients do not count
+    bool reduces = true;    ///< false: each rank keeps its own sums, at stage 0
+    std::int64_t step = 1;  ///< of the optimizer, the next one that is not skipped
+  };
+  virtual void begin_micro_step(MicroStep micro) = 0;
+  /// As those of memory::ParamProvider, in the last micro-step; @p parameter of the trained unit.
+  virtual void announce_rows(UnitIndex unit, std::size_t parameter, memory::RowList rows) {
+    (void)unit, (void)parameter, (void)rows;
+  }
+  virtual void rows_remain(UnitIndex unit) { (void)unit; }
+  virtual memory::GradientLease lease(UnitIndex unit) = 0;
+  /// The unit's gradients of this micro-step are complete on the compute queue.
+  virtual void complete(UnitIndex unit) = 0;
+  /// Work that is enqueued on the compute queue from now on reads the complete sums.
+  /// @throws InternalError naming a unit without gradients
+  virtual void finish() = 0;
+  /// Blocks the host until every transfer has completed.
+  virtual void synchronize() = 0;
+
+  virtual std::optional<std::int64_t> late_rows() const { return {}; }
+  /// Sums of the region that this rank updates (Ownership::begin on), StageRules::gradient_dtype.
+  virtual void* region(UnitIndex unit) const = 0;
+  virtual std::size_t gradient_bytes() const = 0;
+  virtual std::size_t buffer_bytes() const = 0;
+  /// Of gradients that travel as codes; null: they travel as values.
+  virtual CodedReduce* coded() { return nullptr; }
+};
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,74 @@
+#pragma once
+/// Sums unit buffers of gradients over the ranks: cast to the wire dtype and cut into buckets.
+/// One reduction is in flight while the next unit's gradients are computed, or as many as
+/// let_fly() says.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "gradients/coded_reduce.hpp"
+#include "gradients/gradient_flow.hpp"
+#include "transfer/buffer_pool.hpp"
+
+namespace tessera::zero::detail {
+
+class Reducer {
+ public:
+  Reducer(StoreContext const& context, Averaging const& averaging);
+
+  /// Called with the event after which the buffer of a reduction may be written again.
+  using Retire = std::function<void(memory::Event)>;
+
+  /// out [shard] (+)= `before` * sum over ranks of this rank's region of @p whole [padded unit];
+  /// @p out may be that region. A `before` other than 1 changes @p whole when it has the wire
+  /// dtype.
+  /// From the second micro-step on it is added to @p out; in the last one @p out is then summed
+  /// over the copies of the states.
+  /// @param retire called when @p whole may be written after an event
+  /// @param reduced called with the event after which @p out has the sums
+  void reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+                      GradientFlow::MicroStep micro, Retire retire = {}, Retire reduced = {});
+  /// data [n] = `before` * sum over ranks * `after`.
+  /// @param ready when @p data may be read
+  void all_reduce(memory::TensorView data, memory::Event ready, Retire reduced = {});
+
+  /// From now on so many reductions may be in flight while the next unit's gradients are computed:
+  /// each beyond the first keeps one buffer more.
+  void let_fly(std::size_t reductions) { most_in_flight_ = reductions; }
+
+  /// Returns all buffers to the pool; the next take() of one waits for its reduction.
+  void retire_all();
+  /// Orders the compute queue's later work after every reduction of the step, and returns all
+  /// buffers to the pool. Blocks the host when the compute queue runs on the host.
+  void finish();
+  /// Blocks the host until every reduction has completed, and returns all buffers to the pool.
+  void wait_all();
+  CodedReduce* coded() { return coded_.get(); }  ///< null: gradients travel as values
+  std::size_t buffer_bytes() const {
+    return wire_.bytes() + (across_ ? across_->buffer_bytes() : 0) + (coded_ ? coded_->bytes() : 0);
+  }
+
+ private:
+  struct InFlight {
+    comm::Pending last;
+    Retire retire;
+  };
+  void started(comm::Pending last, Retire retire);
+  void retire_oldest();
+  /// A copy of @p whole in the wire dtype.
+  BufferPool::Entry to_wire(memory::TensorView whole);
+
+  StoreContext context_;
+  float before_, after_;
+  BufferPool wire_;
+  std::deque<InFlight> in_flight_;
+  std::size_t most_in_flight_ = 1;
+  comm::Pending last_;  ///< reductions run in order, so waiting for the last one waits for all
+  std::unique_ptr<CodedReduce> coded_;  ///< null: gradients travel as values
+  std::unique_ptr<Reducer> across_;     ///< over the copies of the states; null: there is one
+};
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,37 @@
+#include "layout/shard_groups.hpp"
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::zero::detail {
+
+namespace {
+
+std::unique_ptr<comm::Collectives> split_as(comm::Collectives& world, topology::RankGroup group,
+                                            char const* name) {
+  group.name = concat(name, " ", group.color);
+  return world.split(group);
+}
+
+}  // namespace
+
+ShardGroups::ShardGroups(comm::Collectives& world, EngineConfig const& config) : world_(world) {
+  using namespace topology;
+  int const size = world.size(), rank = world.rank(), ranks = config.shard_group_size;
+  if (size == 1) return;
+  if (config.secondary_group_size > 1)
+    secondary_ =
+        split_as(world, shard_group(size, rank, config.secondary_group_size), "secondary group");
+  if (auto const& gradients = config.quantized_gradients) {
+    int const per_node = gradients->ranks_per_node;
+    auto const node = shard_group(size, rank, per_node);
+    if (per_node > 1) node_ = split_as(world, node, "gradient node");
+    if (per_node < size) rail_ = split_as(world, replica_group(size, rank, per_node), "rail");
+  }
+  if (ranks == 0 || ranks == size) return;
+  TESSERA_VALIDATE(ranks > 1, ConfigError, "shard groups of ", ranks,
+                   " rank partition nothing; use at least 2 ranks, or ZeRO stage 0");
+  shards_ = world.split(shard_group(size, rank, ranks));
+  replicas_ = world.split(replica_group(size, rank, ranks));
+}
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,38 @@
+#pragma once
+/// The groups of ranks that share the model states (MiCS, HSDP): consecutive ranks are a shard
+/// group, which has one copy of them. Zhang et al., "MiCS: Near-linear Scaling for Training
+/// Gigantic Model on Public Cloud", VLDB'22. And those that have secondary shards of the weights
+/// (hpZ).
+
+#include <memory>
+
+#include "tessera/comm/base/collectives.hpp"
+#include "tessera/zero/layout/engine_config.hpp"
+
+namespace tessera::zero::detail {
+
+class ShardGroups {
+ public:
+  /// @param world outlives this. Collective.
+  /// @throws ConfigError when the size of a group does not divide the number of ranks
+  ShardGroups(comm::Collectives& world, EngineConfig const& config);
+
+  comm::Collectives& world() const { return world_; }
+  /// The ranks that share one copy.
+  comm::Collectives& shards() const { return shards_ ? *shards_ : world_; }
+  /// The ranks that have the same shard of their copies; null: there is one copy.
+  comm::Collectives* replicas() const { return replicas_.get(); }
+  /// The ranks that gather weights from secondary shards; null: none.
+  comm::Collectives* secondary() const { return secondary_.get(); }
+  /// For quantized gradients: the ranks of this node, and those with the same place on the others;
+  /// null: there is one.
+  comm::Collectives* node() const { return node_.get(); }
+  comm::Collectives* rail() const { return rail_.get(); }
+  int copies() const { return replicas_ ? replicas_->size() : 1; }
+
+ private:
+  comm::Collectives& world_;
+  std::unique_ptr<comm::Collectives> shards_, replicas_, secondary_, node_, rail_;
+};
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,217 @@
+/// Model states that are shared within groups of two ranks (MiCS, HSDP), against a serial optimizer
+/// and against states that all ranks share: values, bytes per group, memory.
+#include "layout/shard_groups.hpp"
+
+#include "engine_fixture.hpp"
+
+namespace tessera::test {
+namespace {
+
+using namespace tied_model;
+
+constexpr int group_size = 2;
+
+int ranks() { return session().info().world_size; }
+bool has_nodes_of_two() {
+  auto const& nodes = session().nodes();
+  return ranks() == 4 && nodes[0] == nodes[1] && nodes[2] == nodes[3] && nodes[1] != nodes[2];
+}
+
+zero::EngineConfig grouped(zero::EngineConfig config) {
+  config.shard_group_size = group_size;
+  return config;
+}
+
+struct Scenario {
+  std::string name;
+  zero::EngineConfig config;
+  double tolerance = 2e-6;  ///< of master weights; one step changes them by the learning rate
+  double norm_tolerance = 2e-7;
+};
+void PrintTo(Scenario const& s, std::ostream* out) { *out << s.name; }
+
+std::vector<Scenario> scenarios() {
+  std::vector<Scenario> out;
+  auto const add = [&](std::string const& name, Dtype dtype, auto change, double tolerance,
+                       double norm_tolerance) {
+    for (int stage = 1; stage <= 3; ++stage) {
+      Scenario s{concat(name, "_stage_", stage), grouped(config_of(stage, dtype)), tolerance,
+                 norm_tolerance};
+      change(s.config);
+      out.push_back(s);
+    }
+  };
+  auto const fp32 = [&](std::string const& name, auto change) {
+    add(name, Dtype::fp32, change, 2e-6, 2e-7);
+  };
+  fp32("plain", [](auto&) {});
+  fp32("clipped_accumulated", [](auto& c) {
+    c.max_grad_norm = 0.5;
+    c.accumulation_steps = 2;
+  });
+  fp32("no_overlap", [](auto& c) { c.overlap_comm = false; });
+  fp32("small_buckets", [](auto& c) { c.reduce_bucket_size = c.allgather_bucket_size = 100; });
+  fp32("lamb", [](auto& c) { c.optimizer = optim::make_spec("Lamb", {{"weight_decay", 0.1}}); });
+  fp32("adafactor", [](auto& c) {
+    c.optimizer = optim::make_spec("Adafactor", {{"weight_decay", 0.1}, {"scale_parameter", 1.0}});
+  });
+  fp32("muon", [](auto& c) { c.optimizer = optim::make_spec("Muon", {{"weight_decay", 0.1}}); });
+  for (Dtype const dtype : {Dtype::bf16, Dtype::fp16}) {
+    add(
+        concat(name_of(dtype), "_fp32_wire_accumulated"), dtype,
+        [](auto& c) {
+          c.accumulation_steps = 2;
+          c.communication_dtype = Dtype::fp32;
+        },
+        1e-4, 1e-3);
+    add(
+        concat(name_of(dtype), "_accumulated"), dtype, [](auto& c) { c.accumulation_steps = 2; },
+        2e-2, 1e-2);
+  }
+  return out;
+}
+
+class ShardGroups : public ::testing::TestWithParam<Scenario> {};
+
+TEST_P(ShardGroups, TrainAsTheSerialOptimizerDoes) {
+  if (ranks() % group_size != 0) GTEST_SKIP() << ranks() << " ranks are no groups of two";
+  auto const& scenario = GetParam();
+  Training training(scenario.config);
+  SerialTraining serial(scenario.config, training.model, ranks());
+  for (int k = 1; k <= 4; ++k) {
+    double const rate = 1e-2 / k, norm = serial.step(rate);
+    auto const result = training.step(rate);
+    EXPECT_FALSE(result.skipped);
+    EXPECT_NEAR(result.grad_norm, norm, scenario.norm_tolerance * norm) << "step " << k;
+  }
+  EXPECT_EQ(training.engine->plan().ranks(), group_size);
+  // weights of 16 bits may round to the neighbor of the serial ones
+  Dtype const dtype = scenario.config.dtype;
+  EXPECT_LE(
+      weight_difference(training, serial),
+      dtype == Dtype::fp32 ? scenario.tolerance : std::ldexp(1.0, dtype == Dtype::bf16 ? -6 : -9));
+  EXPECT_TRUE(same_on_all_ranks(*training.recording, training.weights()))
+      << "every copy of the states has the same bits";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ShardGroups, ::testing::ValuesIn(scenarios()),
+                         [](auto const& info) { return info.param.name; });
+/// Nodes of the size of the groups: the sums of all ranks are those of the nodes' sums, too.
+TEST(ShardGroups, OfANodeHaveTheBitsOfStatesThatAllRanksShare) {
+  if (!has_nodes_of_two()) GTEST_SKIP() << "needs two nodes of two ranks";
+  for (int stage = 1; stage <= 3; ++stage)
+    for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
+      Training groups(grouped(config_of(stage, dtype))), all(config_of(stage, dtype));
+      for (int k = 0; k < 5; ++k) (void)groups.step(1e-2), (void)all.step(1e-2);
+      EXPECT_EQ(groups.weights(), all.weights()) << "stage " << stage << " " << name_of(dtype);
+    }
+}
+
+/// One copy has an infinite gradient: no copy updates.
+TEST(ShardGroups, SkipAStepTogether) {
+  if (ranks() != 4) GTEST_SKIP() << "needs two copies";
+  Training training(grouped(config_of(3)));
+  auto const before = training.weights();
+  training.model.spoil = [&](UnitIndex, int, std::int64_t, float g) {
+    return training.rank() == 3 ? INFINITY : g;
+  };
+  EXPECT_TRUE(training.step(1e-2).skipped);
+  EXPECT_EQ(training.weights(), before);
+}
+
+/// P parameters, shares of S ranks, R copies, A micro-steps: inside a group as ZeRO on S ranks,
+/// and 2 (R-1)/R P/S elements across once per step.
+TEST(ShardGroups, SendOnceAcrossCopies) {
+  if (ranks() != 4) GTEST_SKIP() << "needs two copies";
+  for (int stage = 1; stage <= 3; ++stage)
+    for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
+      auto config = grouped(config_of(stage, dtype));
+      config.accumulation_steps = 2;
+      Training training(config, QuadraticModel(blocks, true));
+      (void)training.step(1e-2);
+      training.recording->clear();
+      (void)training.step(1e-2);
+      std::size_t const once = parameters / group_size * size_of(dtype);
+      std::size_t inside = 0, across = 0;
+      for (auto const& r : training.recording->records()) {
+        if (r.dtype == Dtype::fp64) continue;  // the statistics, over all ranks
+        EXPECT_EQ(r.operation == "all_reduce", r.group.starts_with("replica group")) << r.operation;
+        EXPECT_EQ(r.operation != "all_reduce", r.group.starts_with("shard group")) << r.group;
+        (r.operation == "all_reduce" ? across : inside) += r.bytes_sent;
+      }
+      EXPECT_EQ(inside, (stage == 1 ? 2 : stage == 2 ? 3 : 4) * once) << "stage " << stage;
+      EXPECT_EQ(across, once) << "2 (R-1)/R of the shard";
+    }
+}
+
+TEST(ShardGroups, ReduceOnceInsideAndAcrossOnRequest) {
+  if (ranks() != 4) GTEST_SKIP() << "needs two copies";
+  for (int const stage : {2, 3}) {
+    auto config = grouped(config_of(stage));
+    config.accumulation_steps = 4;
+    config.reduce_once = true;
+    Training training(config, QuadraticModel(blocks, true));
+    (void)training.step(1e-2);
+    training.recording->clear();
+    (void)training.step(1e-2);
+    std::size_t inside = 0, across = 0;
+    for (auto const& r : training.recording->records()) {
+      if (r.operation == "reduce_scatter") inside += r.bytes_sent;
+      if (r.group.starts_with("replica group")) across += r.bytes_sent;
+    }
+    EXPECT_EQ(inside, parameters / group_size * size_of(Dtype::fp32)) << "stage " << stage;
+    EXPECT_EQ(across, inside);
+  }
+}
+
+TEST(ShardGroups, HoldTheirPartOfTheStates) {
+  if (ranks() % group_size != 0) GTEST_SKIP() << ranks() << " ranks are no groups of two";
+  for (int stage = 1; stage <= 3; ++stage) {
+    Training training(grouped(config_of(stage, Dtype::bf16)), QuadraticModel(blocks, true));
+    (void)training.step(1e-2);
+    auto const m = training.engine->memory();
+    std::size_t const n = parameters, s = group_size;
+    EXPECT_EQ(m.weights, 2 * n / (stage == 3 ? s : 1));
+    EXPECT_EQ(m.gradients, 2 * n / (stage >= 2 ? s : 1));
+    EXPECT_EQ(m.master_weights + m.optimizer_state, 12 * n / s);
+    EXPECT_EQ(m.formula, m.weights + m.gradients + m.master_weights + m.optimizer_state);
+  }
+}
+
+TEST(ShardGroups, DivideTheRanks) {
+  auto const comm = make_comm();
+  auto const compute = memory::make_inline_queue("compute");
+  auto const make = [&](int stage, int size) {
+    auto config = config_of(stage);
+    config.shard_group_size = size;
+    (void)zero::make_engine(config, QuadraticModel(1).units(), *comm, *compute);
+  };
+  EXPECT_THROW(make(3, ranks() + 1), ConfigError);
+  EXPECT_THROW(make(3, -1), ConfigError);
+  EXPECT_THROW(make(0, ranks()), ConfigError) << "stage 0 shares nothing";
+  if (ranks() > 1) {
+    EXPECT_THROW(make(3, 1), ConfigError);
+  }
+  if (ranks() == 3) {
+    EXPECT_THROW(make(3, 2), ConfigError);
+  }
+  EXPECT_NO_THROW(make(3, ranks())) << "one group of all";
+}
+
+TEST(ShardGroups, AreConsecutiveRanks) {
+  auto const comm = make_comm();
+  zero::detail::ShardGroups const one(*comm, config_of(3));
+  EXPECT_EQ(&one.shards(), comm.get());
+  EXPECT_EQ(one.replicas(), nullptr);
+  EXPECT_EQ(one.copies(), 1);
+  if (ranks() != 4) return;
+  zero::detail::ShardGroups const two(*comm, grouped(config_of(3)));
+  EXPECT_EQ(two.shards().size(), 2);
+  EXPECT_EQ(two.shards().rank(), comm->rank() % 2);
+  EXPECT_EQ(two.replicas()->rank(), comm->rank() / 2);
+  EXPECT_EQ(two.copies(), 2);
+  EXPECT_EQ(&two.world(), comm.get());
+}
+
+}  // namespace
+}  // namespace tessera::test

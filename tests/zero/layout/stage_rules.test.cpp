@@ -1,0 +1,187 @@
+#include "layout/stage_rules.hpp"
+
+#include <array>
+
+#include "detail_fixture.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+EngineConfig config_of(int stage, Dtype dtype) {
+  EngineConfig c;
+  c.stage = stage;
+  c.dtype = c.communication_dtype = dtype;
+  return c;
+}
+
+TEST(StageRules, ShardOneMoreKindOfStatePerStage) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto const rules = rules_for(config_of(stage, Dtype::bf16), 4);
+    EXPECT_TRUE(rules.reduces);
+    EXPECT_TRUE(rules.separate_master);
+    EXPECT_EQ(rules.shards_optimizer, stage >= 1);
+    EXPECT_EQ(rules.shards_gradients, stage >= 2);
+    EXPECT_EQ(rules.shards_weights, stage >= 3);
+  }
+}
+
+TEST(StageRules, OneRankShardsNothing) {
+  auto const rules = rules_for(config_of(3, Dtype::fp32), 1);
+  EXPECT_FALSE(rules.reduces || rules.shards_optimizer || rules.shards_gradients ||
+               rules.shards_weights || rules.separate_master);
+}
+
+TEST(StageRules, KeepGradientsInTheDtypeThatLosesNothing) {
+  auto c = config_of(2, Dtype::bf16);
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::bf16);
+  c.communication_dtype = Dtype::fp32;
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::fp32) << "the shard is written by fp32 sums";
+  c.stage = 1;
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::bf16);
+  c.accumulation_steps = 2;
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::fp32);
+}
+
+TEST(StageRules, ReduceOnceKeepsCompleteGradientsWhereThereAreMicroSteps) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto c = config_of(stage, Dtype::bf16);
+    c.reduce_once = true;
+    EXPECT_EQ(rules_for(c, 4).shards_gradients, stage >= 2) << "one micro-step";
+    c.accumulation_steps = 2;
+    auto const rules = rules_for(c, 4);
+    EXPECT_FALSE(rules.shards_gradients);
+    EXPECT_EQ(rules.gradient_dtype, Dtype::fp32) << "sums over micro-steps";
+    EXPECT_EQ(rules.shards_weights, stage == 3);
+    c.quantized_gradients.emplace();
+    EXPECT_THROW(validate(c), ConfigError);
+  }
+}
+
+TEST(StageRules, Fp16GradientsAreDividedWhereDeepSpeedDividesThem) {
+  auto const averaging = [](EngineConfig const& c) {
+    auto const a = rules_for(c, 4).averaging;
+    return std::array{a.carried, a.before, a.left};
+  };
+  using Factors = std::array<double, 3>;
+  EXPECT_EQ(averaging(config_of(2, Dtype::bf16)), (Factors{1, 1, 1}));
+  auto c = config_of(2, Dtype::fp16);
+  EXPECT_EQ(averaging(c), (Factors{4, 0.25, 1}));
+  c.stage = 0;
+  EXPECT_EQ(averaging(c), (Factors{4, 1, 4}));
+  c.reduction.predivide_factor = 2;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.5, 2}));
+  c.communication_dtype = Dtype::fp32;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.5, 1})) << "divided on the wire";
+  EXPECT_EQ(rules_for(c, 4).averaging.after, 0.5);
+  c.dtype = Dtype::fp32;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.5, 2})) << "configured";
+  c.stage = 1;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.25, 1})) << "DeepSpeed's stage 1 divides before";
+  c.reduction = {.average = GradientAverage::sum};
+  EXPECT_EQ(averaging(c), (Factors{1, 1, 0.25}));
+  EXPECT_EQ(rules_for(config_of(0, Dtype::fp16), 1).averaging.carried, 1.0);
+}
+
+/// As DeepSpeed's MiCS: within a group and across the copies.
+TEST(StageRules, Fp16GradientsOfShardGroupsAreDividedTwice) {
+  auto const averaging = [](EngineConfig const& c) {
+    auto const a = rules_for(c, 2, memory::MemorySpace::host, 4).averaging;
+    return std::array{a.carried, a.before, a.across, a.left};
+  };
+  using Factors = std::array<double, 4>;
+  EXPECT_EQ(averaging(config_of(3, Dtype::fp16)), (Factors{8, 0.5, 0.25, 1}));
+  EXPECT_EQ(averaging(config_of(3, Dtype::bf16)), (Factors{1, 1, 1, 1}));
+  auto c = config_of(1, Dtype::fp16);
+  c.reduction = {.average = GradientAverage::sum};
+  EXPECT_EQ(averaging(c), (Factors{8, 1, 1, 1}));
+}
+
+/// Late rows are of gradients that the host sums over the ranks and nobody divides in between.
+TEST(StageRules, LateRowsAreOfPlainSumsOnTheHost) {
+  using memory::MemorySpace;
+  for (int stage = 0; stage <= 3; ++stage) {
+    EngineConfig c;
+    c.stage = stage;
+    EXPECT_TRUE(rules_for(c, 4).late_rows);
+    EXPECT_FALSE(rules_for(c, 1).late_rows);
+    EXPECT_FALSE(rules_for(c, 4, MemorySpace::device).late_rows);
+    EXPECT_FALSE(rules_for(c, 4, MemorySpace::host, 2).late_rows) << "copies of the states";
+    auto other = c;
+    other.overlap_comm = false;
+    EXPECT_FALSE(rules_for(other, 4).late_rows);
+    other = c;
+    other.sum_order = SumOrder::tree;
+    EXPECT_FALSE(rules_for(other, 4).late_rows);
+    other = c;
+    other.dtype = other.communication_dtype = Dtype::fp16;
+    EXPECT_EQ(rules_for(other, 4).late_rows, rules_for(other, 4).averaging.before == 1.0);
+  }
+  EngineConfig quantized;
+  quantized.stage = 3;
+  quantized.quantized_gradients.emplace();
+  EXPECT_FALSE(rules_for(quantized, 4).late_rows);
+}
+
+/// Rows for the lookup are of the host's weights in memory, gathered as values over all ranks.
+TEST(StageRules, LookupRowsAreOfPlainGathersOnTheHost) {
+  using memory::MemorySpace;
+  for (int stage = 0; stage <= 3; ++stage) {
+    EngineConfig c;
+    c.stage = stage;
+    EXPECT_EQ(rules_for(c, 4).lookup_rows, stage > 0);
+    EXPECT_FALSE(rules_for(c, 1).lookup_rows);
+    EXPECT_FALSE(rules_for(c, 4, MemorySpace::device).lookup_rows);
+    EXPECT_FALSE(rules_for(c, 4, MemorySpace::host, 2).lookup_rows) << "copies of the states";
+    auto other = c;
+    other.sum_order = SumOrder::tree;
+    EXPECT_FALSE(rules_for(other, 4).lookup_rows);
+    other = c;
+    other.overlap_comm = false;
+    EXPECT_FALSE(rules_for(other, 4).lookup_rows);
+    other = c;
+    other.use = EngineUse::inference;
+    EXPECT_FALSE(rules_for(other, 4).lookup_rows);
+  }
+  EngineConfig c;
+  c.stage = 3;
+  auto other = c;
+  other.weight_code_bits = 8;
+  EXPECT_FALSE(rules_for(other, 4).lookup_rows);
+  other = c;
+  other.secondary_group_size = 2;
+  EXPECT_FALSE(rules_for(other, 4).lookup_rows);
+  other = c;
+  other.weight_swap.emplace();
+  EXPECT_FALSE(rules_for(other, 4).lookup_rows);
+}
+
+TEST(StageRules, RefuseDivisionsThatAReduceScatterDoesNotKnow) {
+  auto c = config_of(3, Dtype::fp16);
+  c.reduction.average = GradientAverage::sum;
+  EXPECT_THROW(validate(c), ConfigError);
+  c.reduction = {.division = GradientDivision::before_reduction};
+  EXPECT_THROW(validate(c), ConfigError);
+  c.reduction = {.predivide_factor = 2};
+  EXPECT_THROW(validate(c), ConfigError);
+  c.stage = 2, c.reduction.reduce_scatter = false;
+  EXPECT_NO_THROW(validate(c));
+  c.reduction.predivide_factor = 0;
+  EXPECT_THROW(validate(c), ConfigError);
+}
+
+TEST(Ownership, IsTheShardOrTheCompleteUnit) {
+  PartitionPlan const plan(test::two_units(), 2);
+  Ownership const shard{&plan, Rank(1), false}, replica{&plan, Rank(1), true};
+  EXPECT_EQ(shard.begin(UnitIndex(0)), UnitOffset(64));
+  EXPECT_EQ(shard.numel(UnitIndex(0)), 64);
+  EXPECT_EQ(shard.state_offset(UnitIndex(1)), 64);
+  EXPECT_EQ(shard.shard_offset(UnitIndex(0)), 0);
+  EXPECT_EQ(replica.begin(UnitIndex(0)), UnitOffset(0));
+  EXPECT_EQ(replica.numel(UnitIndex(0)), 128);
+  EXPECT_EQ(replica.state_offset(UnitIndex(1)), 128);
+  EXPECT_EQ(replica.shard_offset(UnitIndex(0)), 64);
+}
+
+}  // namespace
+}  // namespace tessera::zero::detail

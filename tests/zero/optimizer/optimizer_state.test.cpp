@@ -1,0 +1,116 @@
+/// The list of states: allocation by extent, placement, segments.
+#include "optimizer/optimizer_state.hpp"
+
+#include "detail_fixture.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+/// Keeps one state of each extent, and what it was called with.
+class Recorder final : public optim::Optimizer {
+ public:
+  Recorder() {
+    spec_ = optim::make_spec("SGD");
+    spec_.states = {{"all"},
+                    {"rows", Dtype::fp32, optim::Extent::per_row},
+                    {"columns", Dtype::fp32, optim::Extent::per_column},
+                    {"one", Dtype::fp32, optim::Extent::scalar}};
+  }
+  optim::OptimizerSpec const& spec() const override { return spec_; }
+  void update(memory::Queue& queue, optim::Segments const& segments,
+              optim::StepControl const& control) const override {
+    queue_ = &queue;
+    segments_ = segments;
+    step_ = control.step;
+  }
+  optim::OptimizerSpec spec_;
+  mutable memory::Queue* queue_ = nullptr;
+  mutable optim::Segments segments_;
+  mutable std::int64_t step_ = 0;
+};
+
+struct State : test::Parts {
+  explicit State(PlaceState const& place = {}, Dtype dtype = Dtype::bf16)
+      : Parts([&] {
+          EngineConfig c;
+          c.dtype = c.communication_dtype = dtype;
+          return c;
+        }()),
+        weights(make_resident_weights(context)),
+        gradients(make_resident_gradients(context, rules, units)),
+        state(context, rules, {*weights, *gradients, recorder}, place) {}
+
+  Recorder recorder;
+  std::unique_ptr<WeightStore> weights;
+  std::unique_ptr<GradientFlow> gradients;
+  OptimizerState state;
+};
+
+TEST(OptimizerState, AllocatesEachStateByItsExtent) {
+  State s;
+  ASSERT_EQ(s.state.count(), 5u);
+  EXPECT_EQ(s.state.spec(0).name, "fp32");
+  EXPECT_EQ(s.state.spec(2).name, "rows");
+  EXPECT_EQ(s.state.plan(1), s.plan);
+  // every parameter begins at a multiple of 32: three in the block, one in the head
+  EXPECT_EQ(s.state.plan(2).unit(UnitIndex(0)).shard_numel, 96);
+  EXPECT_EQ(s.state.plan(4).unit(UnitIndex(1)).shard_numel, 32);
+  std::size_t sum = 0;
+  for (std::size_t k = 1; k < 5; ++k)
+    sum += 4 * static_cast<std::size_t>(s.state.plan(k).partition_numel());
+  EXPECT_EQ(s.state.state_bytes(), sum);
+  EXPECT_EQ(s.state.master_bytes(), 4 * static_cast<std::size_t>(s.plan.partition_numel()));
+  EXPECT_FALSE(s.state.has_host_copies());
+}
+
+TEST(OptimizerState, Fp32WeightsAreTheirOwnMaster) {
+  State s({}, Dtype::fp32);
+  EXPECT_EQ(s.state.master_bytes(), 0u);
+  EXPECT_EQ(static_cast<void*>(s.state.host_shards(OptimizerState::master_weights)[1]),
+            s.weights->region(UnitIndex(1)));
+}
+
+TEST(OptimizerState, GivesTheOptimizerSegmentsWithParameterBorders) {
+  State s;
+  s.state.update(UnitIndex(0), {7, 0.5, nullptr});
+  EXPECT_EQ(s.recorder.step_, 7);
+  EXPECT_EQ(s.recorder.queue_, s.compute.get());
+  auto const& list = s.recorder.segments_.list;
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[1].numel, 8);
+  EXPECT_EQ(list[1].group, s.recorder.spec_.group_of(optim::WeightDecay::skipped));
+  EXPECT_EQ(list[2].parameters[0].shape, (std::vector<std::int64_t>{3, 2, 4}));
+  EXPECT_EQ(list[2].master, s.state.host_shards(0)[0] + 96);
+  EXPECT_EQ(list[2].states[0], s.state.host_shards(1)[0] + 96) << "element-wise: at the segment";
+  EXPECT_EQ(list[2].states[1], nullptr) << "per row: not of the segment";
+  ASSERT_EQ(list[2].parameter_states.size(), 1u);
+  EXPECT_EQ(list[2].parameter_states[0][0], nullptr);
+  EXPECT_EQ(list[2].parameter_states[0][1], s.state.host_shards(2)[0] + 64) << "at the parameter";
+  EXPECT_NE(list[2].weights_out, nullptr);
+}
+
+TEST(OptimizerState, UpdatesOnTheQueueOfThePlacement) {
+  auto const queue = memory::make_worker_queue("update");
+  State s([&](optim::StateSpec const&) {
+    return StatePlacement{memory::MemorySpace::host, queue.get()};
+  });
+  s.state.update(UnitIndex(1), {1, 0.5, nullptr});
+  EXPECT_EQ(s.recorder.queue_, queue.get());
+}
+
+TEST(OptimizerState, RefusesPlacementsThatNoKernelReaches) {
+  auto const other = memory::make_worker_queue("other");
+  auto const compute = memory::make_inline_queue("compute");
+  EXPECT_THROW(State([&](optim::StateSpec const& state) {
+                 return StatePlacement{memory::MemorySpace::host,
+                                       state.name == "rows" ? other.get() : compute.get()};
+               }),
+               InternalError);
+  EXPECT_THROW(State([&](optim::StateSpec const&) {
+                 return StatePlacement{memory::MemorySpace::pinned, compute.get()};
+               }),
+               InternalError);
+}
+
+}  // namespace
+}  // namespace tessera::zero::detail
