@@ -1,7 +1,9 @@
-"""layers.svg: the layers of the sources and who uses whom, read from src/CMakeLists.txt."""
+"""layers.svg: the layers of the sources with their parts, and who uses whom, read from
+src/CMakeLists.txt."""
 import re
 
-from svg import BLUE, GREY, INK, PALE_BLUE, Picture
+from graph import Rows, direct
+from svg import BLUE, DARK_GREY, INK, PALE_BLUE, Picture
 
 OWNS = {
     "core": ["errors, dtypes, logging,", "configuration trees"],
@@ -24,82 +26,84 @@ LIBRARIES = [("MPI::", "MPI"), ("NCCL", "NCCL"), ("KOKKOS", "Kokkos"), ("Tessera
              ("hdf5", "HDF5"), ("HWLOC", "hwloc"), ("PCRE2", "PCRE2"), ("UTF8PROC", "utf8proc"), ("YAML", "libyaml"), ("ZLIB", "zlib"),
              ("nlohmann", "nlohmann-json"), ("CLI11", "CLI11")]
 
+WORDS, HEIGHT, PAD = 180, 84, 10          # a layer: its words, which have the parts beside them
+CHIP, CHIP_GAP, CHIP_GUTTER = 21, 8, 16   # a part: its height, and the distances to others
+
+
+class Layer:
+    def __init__(self):
+        self.uses, self.libraries = [], []
+        self.parts = {}  # part: the parts that it is built on
+
 
 def layers(root):
-    """name -> (layers used, libraries), lowest first. The parts of a layer count as one."""
-    text = (root / "src/CMakeLists.txt").read_text()
+    """{name: Layer}, lowest first. Its uses and libraries are those of all its parts."""
+    text = re.sub(r"#.*", "", (root / "src/CMakeLists.txt").read_text())
+    for name, value in re.findall(r"^set\((\w+)([^)]*)\)", text, re.M):
+        text = text.replace("${" + name + "}", value)
     found = {}
-    for name, rest in re.findall(r"^tessera_add_(?:layer|part)\((\w+)([^)]*)\)", text, re.M):
-        uses, libraries = found.setdefault(name, ([], []))
-        if words := re.search(r"USES([a-z_ \n]*)", rest):
-            uses += [used for used in words.group(1).split() if used not in uses]
-        libraries += [label for mark, label in LIBRARIES
-                      if mark in rest and label not in libraries]
-    found["cli"] = ([name for name in found if name not in ("core",)], ["CLI11"])
+    for kind, rest in re.findall(r"^tessera_add_(layer|part)\(([^)]*)\)", text, re.M):
+        words = rest.split()
+        layer = found.setdefault(words.pop(0), Layer())
+        lists, current = {"ON": [], "USES": []}, []
+        part = words.pop(0) if kind == "part" else None
+        for word in words:
+            if re.fullmatch("[A-Z_]+", word):
+                current = lists.setdefault(word, [])
+            else:
+                current.append(word)
+        if part:
+            layer.parts[part] = lists["ON"]
+        for used in lists["USES"]:
+            used = next((name for name in found if used.startswith(name + "_")), used)
+            layer.uses += [used] if used not in layer.uses else []
+        layer.libraries += [label for mark, label in LIBRARIES
+                            if mark in rest and label not in layer.libraries]
+    cli = Layer()
+    cli.uses, cli.libraries = [name for name in found if name != "core"], ["CLI11"]
+    found["cli"] = cli
     return found
 
 
-def direct(found):
-    """The uses that do not follow from others: the arrows of the picture."""
-    below = {}
-    for name, (uses, _) in found.items():
-        below[name] = set(uses).union(*[below[used] for used in uses])
-    return {name: [used for used in uses
-                   if not any(used in below[other] for other in uses)]
-            for name, (uses, _) in found.items()}
+def rows_of_parts(layer):
+    arrows = direct(layer.parts)
+    sizes = {part: (round(7.4 * len(part)) + 18, CHIP) for part in arrows}
+    return Rows(arrows, sizes, CHIP_GAP, CHIP_GUTTER) if arrows else None
+
+
+def draw_layer(picture, name, layer, parts, box):
+    """The words of a layer, and its parts beside them."""
+    x, y, width, height = box
+    picture.box(x, y, width, height, PALE_BLUE, BLUE)
+    words = y + (height - HEIGHT) / 2
+    picture.text(x + WORDS / 2, words + 20, name, 15, INK, bold=True)
+    for i, line in enumerate(OWNS[name]):
+        picture.text(x + WORDS / 2, words + 38 + 15 * i, line, 12)
+    picture.text(x + WORDS / 2, words + 74, ", ".join(layer.libraries), 11, DARK_GREY)
+    if not parts:
+        return
+    left, top = x + WORDS, y + (height - parts.height) / 2
+    for points in parts.lines():
+        picture.arrow([(left + px, top + py) for px, py in points], BLUE, 1, 5)
+    for part in layer.parts:
+        px, py = parts.corner(part)
+        picture.box(left + px, top + py, parts.sizes[part][0], CHIP, "#ffffff", BLUE, 3)
+        picture.text(left + px + parts.sizes[part][0] / 2, top + py + 15, part, 12, INK)
 
 
 def make(root):
     found = layers(root)
-    arrows = direct(found)
-    level = {}
-    for name in found:
-        level[name] = 1 + max([level[used] for used in arrows[name]], default=-1)
-    rows = [[name for name in found if level[name] == row] for row in range(max(level.values()) + 1)]
-
-    width, box_width, box_height, pitch = 900, 200, 84, 126
-    height = pitch * len(rows) + 20
-    picture = Picture(width, height, "Layers of Tessera",
-                      "An arrow points from a layer to a layer whose headers it may include.")
-    place = {}
-    for row, names in enumerate(rows):
-        y = height - 20 - pitch * row - box_height
-        gap = (width - box_width * len(names)) / (len(names) + 1)
-        # a layer stays close to what it uses
-        center = {n: sum(place[u][0] for u in arrows[n]) / len(arrows[n]) if arrows[n] else 0
-                  for n in names}
-        for i, name in enumerate(sorted(names, key=lambda n: (center[n], n))):
-            place[name] = (gap + i * (box_width + gap), y)
-    def blocked(x, above, below):
-        """Whether a vertical line at x meets a box of the rows between two levels."""
-        return any(below < level[n] < above and place[n][0] - 8 < x < place[n][0] + box_width + 8
-                   for n in found)
-
-    margin = 24
-    for name, used in ((n, u) for n in found for u in arrows[n]):
-        x, y = place[name]
-        to_x, to_y = place[used]
-        center, to_center = x + box_width / 2, to_x + box_width / 2
-        if level[name] - level[used] == 1 or (
-                center == to_center and not blocked(center, level[name], level[used])):
-            picture.arrow([(center, y + box_height), (to_center, to_y - 1)])
-            continue
-        side = x if to_center <= center else x + box_width
-        middle = y + box_height / 2 + 8 * arrows[name].index(used)
-        if not blocked(to_center, level[name] + (center != to_center), level[used]):
-            picture.arrow([(side, middle), (to_center, middle), (to_center, to_y - 1)])
-        else:
-            shift = margin + 14 * arrows[name].index(used)
-            lane = shift if to_center <= center else width - shift
-            to_side = to_x if to_center <= center else to_x + box_width
-            to_middle = to_y + box_height / 2
-            picture.arrow([(side, middle), (lane, middle), (lane, to_middle),
-                           (to_side, to_middle)])
-    for name, (x, y) in place.items():
-        picture.box(x, y, box_width, box_height, PALE_BLUE, BLUE)
-        picture.text(x + box_width / 2, y + 20, name, 15, INK, bold=True)
-        for i, words in enumerate(OWNS[name]):
-            picture.text(x + box_width / 2, y + 38 + 15 * i, words, 12)
-        libraries = ", ".join(found[name][1])
-        picture.text(x + box_width / 2, y + 76, libraries, 11, GREY)
+    parts = {name: rows_of_parts(layer) for name, layer in found.items()}
+    sizes = {name: (WORDS + rows.width + PAD, max(HEIGHT, rows.height + 2 * PAD)) if rows
+             else (WORDS, HEIGHT) for name, rows in parts.items()}
+    rows = Rows(direct({name: layer.uses for name, layer in found.items()}), sizes, 20, 36)
+    margin = 20
+    picture = Picture(rows.width + 2 * margin, rows.height + 2 * margin, "Layers of Tessera",
+                      "An arrow points from a layer to a layer whose headers it may include, and inside a "
+                      "layer from a part to a part.")
+    for points in rows.lines():
+        picture.arrow([(margin + x, margin + y) for x, y in points])
+    for name, layer in found.items():
+        x, y = rows.corner(name)
+        draw_layer(picture, name, layer, parts[name], (margin + x, margin + y, *sizes[name]))
     return picture.result()

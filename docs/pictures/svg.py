@@ -3,6 +3,7 @@ from xml.sax.saxutils import escape
 
 INK = "#24292f"
 GREY = "#8c959f"
+DARK_GREY = "#57606a"
 PALE = "#f6f8fa"
 BLUE = "#0969da"
 PALE_BLUE = "#ddf4ff"
@@ -48,7 +49,7 @@ class Picture:
             f'<path d="M{number(x1)} {number(y1)} L{number(x2)} {number(y2)}" fill="none" '
             f'stroke="{stroke}" stroke-width="{width}"{dashes}/>')
 
-    def arrow(self, points, stroke=GREY, width=1.2):
+    def arrow(self, points, stroke=GREY, width=1.2, size=8):
         """A line through the points with a head at the last one."""
         path = " L".join(f"{number(x)} {number(y)}" for x, y in points)
         self.parts.append(
@@ -56,8 +57,9 @@ class Picture:
         (x0, y0), (x, y) = points[-2], points[-1]
         length = ((x - x0) ** 2 + (y - y0) ** 2) ** 0.5
         dx, dy = (x - x0) / length, (y - y0) / length
-        head = [(x, y), (x - 8 * dx + 4 * dy, y - 8 * dy - 4 * dx),
-                (x - 8 * dx - 4 * dy, y - 8 * dy + 4 * dx)]
+        half = size / 2
+        head = [(x, y), (x - size * dx + half * dy, y - size * dy - half * dx),
+                (x - size * dx - half * dy, y - size * dy + half * dx)]
         corners = " ".join(f"{number(a)},{number(b)}" for a, b in head)
         self.parts.append(f'<polygon points="{corners}" fill="{stroke}"/>')
 

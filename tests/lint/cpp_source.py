@@ -1,10 +1,11 @@
-"""A light reader of C++ sources: includes, and functions with their length, parameters and access. No preprocessor, no
-types: it finds function bodies and declarations at namespace and class scope by their brackets. Lambdas and local classes
-count as part of the function around them."""
+"""A light reader of C++ sources: includes, functions with their length, parameters and access, and classes with their data
+members and virtual functions. No preprocessor, no types: it finds function bodies and declarations at namespace and class
+scope by their brackets. Lambdas and local classes count as part of the function around them."""
 import dataclasses
 import re
 
 KEYWORDS_WITH_PARENTHESES = {"alignas", "__attribute__", "decltype", "noexcept", "requires", "explicit", "throw", "__launch_bounds__", "asm"}
+NO_DATA = {"static", "enum", "struct", "class", "union", "using", "typedef", "static_assert", "friend"}
 NOT_DECLARATIONS = {"using", "typedef", "static_assert", "friend", "namespace", "return"}
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|->|&&|\S")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
@@ -28,6 +29,21 @@ class Function:
     @property
     def lines(self):
         return self.last_line - self.line + 1
+
+
+@dataclasses.dataclass
+class Class:
+    name: str
+    kind: str              # class, struct or union
+    line: int
+    members: list = dataclasses.field(default_factory=list)   # (type, name, public) of each data member that is not static
+    virtuals: list = dataclasses.field(default_factory=list)  # names of the functions that are declared virtual here, without the destructor
+    is_polymorphic: bool = False                              # has a virtual destructor, or virtual functions of its own or of a base
+
+    @property
+    def is_plain(self):
+        """A struct of values: all its data is public, and no function is virtual."""
+        return self.kind != "class" and not self.is_polymorphic and all(public for _, _, public in self.members)
 
 
 def without_literals(text, keep_strings=False):
@@ -85,11 +101,13 @@ def tokens_of(text):
 
 
 class Reader:
-    """Walks the tokens of a file and collects its functions."""
+    """Walks the tokens of a file and collects its functions and classes."""
 
     def __init__(self, tokens):
         self.tokens = tokens
         self.functions = []
+        self.classes = []
+        self.open_classes = []   # the classes around the token that is read, innermost last
         self.balanced = True
 
     def match(self, at, opening, closing):
@@ -202,18 +220,55 @@ class Reader:
             if "namespace" in words or (words[:1] == ["extern"] and first_group is None):
                 return self.scope(end + 1, None, True) + 1
             if equals is not None and (first_group is None or equals < first_group):
-                return close + 1
+                return self.data(start, words, public) if class_name is not None else close + 1
             if kinds and kinds[0] == "enum":
                 return close + 1
             if kinds and first_group is None:
-                name = next((words[i + 1] for i, w in enumerate(words[:-1]) if w in ("class", "struct", "union")), "")
-                return self.scope(end + 1, name, "class" not in words) + 1
+                at = next((i + 1 for i, w in enumerate(words[:-1]) if w in ("class", "struct", "union")), None)
+                name = "" if at is None else words[at]
+                return self.class_scope(end + 1, Class(name, kinds[0], self.tokens[start][1])) + 1
             if first_group is not None:
                 self.add(top, groups, start, close, class_name, public, True)
+            elif class_name is not None:
+                return self.data(start, words, public)
             return close + 1
-        if first_group is not None and words[0] not in NOT_DECLARATIONS and (equals is None or equals > first_group):
+        is_function = first_group is not None and (equals is None or equals > first_group) and self.tokens[groups[0][0] + 1][0] != "*"
+        if is_function and words[0] not in NOT_DECLARATIONS:
             self.add(top, groups, start, end, class_name, public, False)
+        elif class_name is not None and not is_function:
+            return self.data(start, words, public)
         return end + 1
+
+    def class_scope(self, at, found):
+        self.classes.append(found)
+        self.open_classes.append(found)
+        end = self.scope(at, found.name, found.kind != "class")
+        self.open_classes.pop()
+        return end
+
+    def data(self, start, words, public):
+        """Reads the data members of one declaration, which may name several; returns the index after its semicolon."""
+        at, names, is_value = start, [None], False
+        while at < len(self.tokens) and self.tokens[at][0] not in ";}":
+            token = self.tokens[at][0]
+            close = self.match_angle(at) if token == "<" and not is_value else None
+            if token in "([{":
+                if self.tokens[at + 1][0] == "*" and not is_value:
+                    names[-1] = self.tokens[at + 2][0]   # a pointer to a function
+                is_value = True
+                close = self.match(at, token, {"(": ")", "[": "]", "{": "}"}[token])
+            elif token == ",":
+                names.append(None)
+                is_value = False
+            elif token in "=:":
+                is_value = True
+            elif not is_value and re.match(r"[A-Za-z_]", token):
+                names[-1] = token
+            at = at + 1 if close is None else close + 1
+        if not NO_DATA & set(words):
+            kind = " ".join(token for token, _ in self.tokens[start:at])
+            self.open_classes[-1].members += [(kind, name, public) for name in names if name]
+        return at if at < len(self.tokens) and self.tokens[at][0] == "}" else at + 1
 
     def add(self, top, groups, start, end, class_name, public, has_body):
         words = [t for t, _ in top]
@@ -234,6 +289,10 @@ class Reader:
         constructor = name == owner and not destructor
         if not has_body and not constructor and not destructor and "operator" not in words and group < 2:
             return  # a macro
+        if class_name is not None and {"virtual", "override", "final"} & set(words):
+            self.open_classes[-1].is_polymorphic = True
+            if "virtual" in words and not destructor:
+                self.open_classes[-1].virtuals.append(name)
         opening, closing = groups[words[:group].count("(...)")]
         parameters = self.parameters(opening, closing)
         first_line = self.tokens[top[0][1]][1]
@@ -264,15 +323,23 @@ class Reader:
         return [] if out == ["void"] else out
 
 
-def functions_of(text):
-    """The functions of a source file, in order."""
+def read(text):
+    """The functions and classes of a source file, in order, as a Reader holds them."""
     plain = without_literals(text)
     for branches in ("all", "first"):
         reader = Reader(tokens_of(without_directives(plain, branches)))
         end = reader.scope(0, None, True)
         if reader.balanced and end >= len(reader.tokens):
             break
-    return reader.functions
+    return reader
+
+
+def functions_of(text):
+    return read(text).functions
+
+
+def classes_of(text):
+    return read(text).classes
 
 
 def includes_of(text):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proves that a layer cannot include a header of a higher one: the compiler does not find it, while it finds the layer's own.
-#   upward_include.sh CXX INCLUDE_DIR LAYER "HIGHER;LAYERS" "INCLUDE;DIRECTORIES"
+# Proves that a layer, or a part of one, cannot include a header of a higher one: the compiler does not find it, while it finds its own.
+#   upward_include.sh CXX INCLUDE_DIR FOLDER "HIGHER;FOLDERS" "INCLUDE;DIRECTORIES"     (FOLDER: "layer" or "layer/part")
 set -euo pipefail
 cxx=$1 headers=$2 layer=$3 higher=$4 directories=$5
 flags=()
