@@ -74,8 +74,6 @@ class StagedEngine final : public WeightsEngine {
 
   void begin_pass(memory::Pass pass, std::vector<UnitIndex> acquisitions) override {
     if (pass == memory::Pass::evaluation) finish_delayed_update();
-    if (pass == memory::Pass::evaluation && compressed_)
-      compressed_->share_weights(*optim::compression_of(*optimizer_));
     WeightsEngine::begin_pass(pass, std::move(acquisitions));
   }
 
@@ -130,7 +128,7 @@ class StagedEngine final : public WeightsEngine {
     weights_->synchronize();
     weights_->settle();
     state_.settle();
-    if (compressed_) compressed_->settle(*optim::compression_of(*optimizer_));
+    if (compressed_) compressed_->settle();
     std::vector<StateView> out;
     for (std::size_t k = 0; k < state_.count(); ++k) {
       state_.copy_shards(k, OptimizerState::Direction::to_host);
@@ -230,7 +228,7 @@ class StagedEngine final : public WeightsEngine {
     if (communication_.reduces_gradients) state_.sum(host_ ? here : there);
     weights_->prepare_update();
     if (!communication_.reduces_gradients)
-      return compressed_->run(*optim::compression_of(*optimizer_), communication_, there);
+      return compressed_->run(*optim::compression_of(*optimizer_), there);
     weights_->begin_updates();
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
