@@ -90,6 +90,14 @@ void add_muon(OptionTable& t) {
       .refuse("it is not implemented; leave it out");
 }
 
+/// Known so that the message names the optimizer also where they precede its type.
+void add_zero_one_adam(OptionTable& t) {
+  for (char const* name :
+       {"var_freeze_step", "var_update_scaler", "local_step_scaler", "local_step_clipper"})
+    t.add(real, concat("optimizer.params.", name), {}, "ZeroOneAdam")
+        .refuse("ZeroOneAdam is not implemented; use OneBitAdam or AdamW");
+}
+
 struct OptimizerClasses {
   char const* type;
   std::vector<char const*> classes;
@@ -110,6 +118,7 @@ void add_optimizer(OptionTable& t) {
   for (char const* name :
        {"MuAdam", "MuAdamW", "MuSGD", "Adadelta", "ASGD", "LBFGS", "Rprop", "SparseAdam"})
     type.except(name, "it is not implemented; use AdamW");
+  type.except("ZeroOneAdam", "it is not implemented; use OneBitAdam or AdamW");
   // names of classes: DeepSpeed's engine chooses the class, and looks for others in torch.optim
   for (auto const& [name, classes] : classes_of_deepspeed)
     for (char const* of_class : classes)
@@ -137,6 +146,7 @@ void add_optimizer(OptionTable& t) {
       .hint("no effect: Tessera has one kernel");
   t.add(boolean, "optimizer.params.fp32_optimizer_states", true,
         "false: keep optimizer states in the dtype of the master weights");
+  add_zero_one_adam(t);
   add_muon(t);
   char const* const transport = "no effect: Tessera's own collectives are used";
   t.add(boolean, "optimizer.params.cuda_aware", {}, "1-bit optimizers: transport").hint(transport);

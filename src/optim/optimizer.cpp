@@ -15,7 +15,6 @@
 #include "detail/quantized.hpp"
 #include "detail/rmsprop.hpp"
 #include "detail/sgd.hpp"
-#include "detail/zero_one_adam.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
@@ -29,13 +28,12 @@ using Range = HyperparameterRule::Range;
 
 /// Every optimizer. A new one gets its row here.
 std::vector<OptimizerEntry> table() {
-  return {
-      detail::adamw_entry(),         detail::adam_entry(),         detail::sgd_entry(),
-      detail::lion_entry(),          detail::adagrad_entry(),      detail::rmsprop_entry(),
-      detail::adamax_entry(),        detail::nadam_entry(),        detail::radam_entry(),
-      detail::lamb_entry(),          detail::one_bit_adam_entry(), detail::one_bit_lamb_entry(),
-      detail::zero_one_adam_entry(), detail::adafactor_entry(),    detail::muon_entry(),
-      detail::adamw_8bit_entry(),    detail::lion_8bit_entry(),    detail::rmsprop_8bit_entry()};
+  return {detail::adamw_entry(),     detail::adam_entry(),         detail::sgd_entry(),
+          detail::lion_entry(),      detail::adagrad_entry(),      detail::rmsprop_entry(),
+          detail::adamax_entry(),    detail::nadam_entry(),        detail::radam_entry(),
+          detail::lamb_entry(),      detail::one_bit_adam_entry(), detail::one_bit_lamb_entry(),
+          detail::adafactor_entry(), detail::muon_entry(),         detail::adamw_8bit_entry(),
+          detail::lion_8bit_entry(), detail::rmsprop_8bit_entry()};
 }
 
 std::string known_names() {

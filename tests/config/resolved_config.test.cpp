@@ -194,6 +194,11 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
           {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "MuAdam"}})",
            "optimizer.type \"MuAdam\" is not supported: it is not implemented; use AdamW"},
           {R"({"optimizer": {"type": "muadam"}})", "\"MuAdam\" is not supported"},
+          {R"({"optimizer": {"type": "ZeroOneAdam", "params": {"lr": 1e-3}}})",
+           "optimizer.type \"ZeroOneAdam\" is not supported: it is not implemented; use OneBitAdam "
+           "or AdamW"},
+          {R"({"optimizer": {"params": {"var_freeze_step": 2}, "type": "ZeroOneAdam"}})",
+           "use OneBitAdam or AdamW"},
           {R"({"optimizer": {"type": "AdmW"}})", "did you mean AdamW?"},
           {R"({"optimizer": {"params": {}}})", "the section 'optimizer' needs a \"type\""},
           {R"({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}})",

@@ -23,7 +23,6 @@ TEST(OneBit, WarmUpIsAdam) {
   };
   auto const adam = trained("AdamW", {{"bias_correction", 0.0}});
   EXPECT_EQ(trained("OneBitAdam", {}), adam);
-  EXPECT_EQ(trained("ZeroOneAdam", {}), adam);
   EXPECT_NE(trained("AdamW", {}), adam);
   EXPECT_EQ(trained("OneBitLamb", {}), trained("Lamb", {{"bias_correction", 0.0}}));
 }

@@ -12,8 +12,8 @@ TEST(OneBitLamb, CompressesAfterTheFreezeWithAScalePerUnit) {
   auto const optimizer = make_optimizer(make_spec("OneBitLamb", {{"freeze_step", 4}}));
   auto const* const compression = compression_of(*optimizer);
   ASSERT_TRUE(compression);
-  EXPECT_FALSE(compression->communication(4).exchanges);
-  EXPECT_TRUE(compression->communication(5).exchanges);
+  EXPECT_TRUE(compression->communication(4).reduces_gradients);
+  EXPECT_FALSE(compression->communication(5).reduces_gradients);
   EXPECT_EQ(compression->scales(), Compression::Scales::per_unit);
 }
 

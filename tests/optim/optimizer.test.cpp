@@ -28,8 +28,8 @@ TEST(Optimizers, AreListedForConfigurations) {
   for (auto const& info : optimizers()) names.emplace_back(info.algorithm);
   EXPECT_EQ(names, (std::vector<std::string>{"AdamW", "Adam", "SGD", "Lion", "Adagrad", "RMSprop",
                                              "Adamax", "NAdam", "RAdam", "Lamb", "OneBitAdam",
-                                             "OneBitLamb", "ZeroOneAdam", "Adafactor", "Muon",
-                                             "AdamW8bit", "Lion8bit", "RMSprop8bit"}));
+                                             "OneBitLamb", "Adafactor", "Muon", "AdamW8bit",
+                                             "Lion8bit", "RMSprop8bit"}));
   EXPECT_EQ(optimizer_info("SGD").hugging_face_names, (std::vector<std::string>{"sgd"}));
   for (auto const& info : optimizers())
     for (auto const& rule : info.hyperparameters)

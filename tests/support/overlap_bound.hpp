@@ -8,9 +8,8 @@
 
 namespace tessera::test {
 
-/// Seconds of a unit's computation and of its messages. The lookup of an embedding is a unit of its
-/// own, with the rows that it gathers and the late rows that are reduced after it; the complete
-/// embedding belongs to a tied head.
+/// Seconds of a unit's computation and of its messages. Where a tied embedding is gathered once
+/// more for the head, that message belongs to the head.
 struct UnitCost {
   double update = 0.0, forward = 0.0, backward = 0.0;
   double gather = 0.0;        ///< of updated weights, before the forward pass needs them
@@ -40,15 +39,14 @@ struct StepCost {
 ///   forward   u = 1..n:  cpu = max(cpu, there_u) + forward_u
 ///   backward  u = n..1:  cpu = max(cpu, again_u) + backward_u;  net = max(net, cpu) + reduce_u
 /// with again_u the end of the second gathers, which are on the network before the reductions. The
-/// step takes max(cpu, net) + norm. @param second_first units 2, 1, 3, ... are updated
-inline double step_in_order(StepCost const& step, bool second_first) {
+/// step takes max(cpu, net) + norm.
+inline double shortest_step(StepCost const& step) {
   double cpu = 0.0, net = 0.0;
   std::vector<double> there(step.units.size()), again(step.units.size());
   for (std::size_t i = 0; i < step.units.size(); ++i) {
-    std::size_t const unit = second_first && i < 2 ? 1 - i : i;
-    auto const& u = step.units[unit];
+    auto const& u = step.units[i];
     cpu += u.update;
-    if (u.gather > 0.0) there[unit] = net = std::max(net, cpu) + u.gather;
+    if (u.gather > 0.0) there[i] = net = std::max(net, cpu) + u.gather;
   }
   for (std::size_t i = 0; i < step.units.size(); ++i)
     cpu = std::max(cpu, there[i]) + step.units[i].forward;
@@ -60,12 +58,6 @@ inline double step_in_order(StepCost const& step, bool second_first) {
     if (u.reduce > 0.0) net = std::max(net, cpu) + u.reduce;
   }
   return std::max(cpu, net) + step.norm;
-}
-
-/// Of both orders of the first two updates.
-inline double shortest_step(StepCost const& step) {
-  double const plain = step_in_order(step, false);
-  return step.units.size() < 2 ? plain : std::min(plain, step_in_order(step, true));
 }
 
 /// 1 - (shortest step - computation) / communication.

@@ -36,12 +36,10 @@ struct OverlapTimes {
   double hidden() const { return delay > 0.0 ? 1.0 - (delayed - undelayed) / delay : 0.0; }
 };
 
-/// Announces the tokens of all simulated ranks with those of this one, whose sums the network
-/// gives back as they are.
-class TokensOfAllRanks final : public memory::ParamProvider {
+/// Measures the computation of each unit between the calls to the engine.
+class UnitClock final : public memory::ParamProvider {
  public:
-  TokensOfAllRanks(memory::ParamProvider& engine, std::vector<std::int32_t> tokens)
-      : engine_(engine), tokens_(std::move(tokens)) {}
+  explicit UnitClock(memory::ParamProvider& engine) : engine_(engine) {}
   void begin_pass(memory::Pass pass, std::vector<memory::UnitIndex> acquisitions) override {
     engine_.begin_pass(pass, std::move(acquisitions));
   }
@@ -82,19 +80,6 @@ class TokensOfAllRanks final : public memory::ParamProvider {
   }
   std::vector<UnitCost> const& costs() const { return costs_; }
   double update_seconds() const { return update_; }
-  void announce_rows(memory::UnitIndex unit, std::size_t parameter, memory::RowList) override {
-    engine_.announce_rows(unit, parameter, all());
-  }
-  void announce_lookup(memory::UnitIndex unit, std::size_t parameter, memory::RowList) override {
-    engine_.announce_lookup(unit, parameter, all());
-  }
-  void announce_next_lookup(memory::UnitIndex unit, std::size_t parameter,
-                            memory::RowList) override {
-    engine_.announce_next_lookup(unit, parameter, all());
-  }
-  void rows_remain(memory::UnitIndex unit, memory::Queue& compute) override {
-    engine_.rows_remain(unit, compute);
-  }
   void gradient_complete(memory::UnitIndex unit, memory::Queue& compute) override {
     mark(unit, true);
     engine_.gradient_complete(unit, compute);
@@ -106,12 +91,8 @@ class TokensOfAllRanks final : public memory::ParamProvider {
     auto const now = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(now - std::exchange(marked_, now)).count();
   }
-  memory::RowList all() const {
-    return {tokens_.data(), static_cast<std::int64_t>(tokens_.size())};
-  }
 
   memory::ParamProvider& engine_;
-  std::vector<std::int32_t> tokens_;
   std::vector<UnitCost> costs_ = std::vector<UnitCost>(1);
   double update_ = 0.0;
   Mark last_ = Mark::none;
@@ -137,12 +118,10 @@ class OverlapTraining {
             (static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
     });
     std::uint32_t state = 7;
-    std::vector<std::int32_t> all;
-    for (std::int64_t i = 0; i < c.ranks * c.rows * c.length; ++i)
-      all.push_back(static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) %
-                    static_cast<std::int32_t>(model_->vocabulary_size()));
-    tokens_.assign(all.begin(), all.begin() + c.rows * c.length);
-    params_ = std::make_unique<TokensOfAllRanks>(*engine_, std::move(all));
+    for (std::int64_t i = 0; i < c.rows * c.length; ++i)
+      tokens_.push_back(static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) %
+                        static_cast<std::int32_t>(model_->vocabulary_size()));
+    params_ = std::make_unique<UnitClock>(*engine_);
     params_->begin_marks(model_->units().size());
   }
 
@@ -185,7 +164,6 @@ class OverlapTraining {
         static_cast<float>(1.0 / static_cast<double>(case_.rows * (case_.length - 1)));
     engine_->begin_step();
     model::Batch const batch{tokens_.data(), case_.rows, case_.length, 0};
-    if (engine_->announces_next_lookup()) model_->announce_next(batch, *params_);
     engine_->begin_micro_step(0, 1);
     (void)model_->train(batch, settings, *params_, compute_).value();
     engine_->finish_step(1e-4);
@@ -221,31 +199,15 @@ class OverlapTraining {
     return case_.latency_seconds +
            times * bytes * (case_.ranks - 1) / case_.ranks / (1e9 * case_.gb_per_s);
   }
-  /// Rows of the embedding in two messages, of which the second is between the owners and equal
-  /// blocks: in @p bytes per element.
-  double messages_of_rows(std::int64_t rows, double bytes) const {
-    auto const& embedding = engine_->plan().units().front();
-    auto const& table = embedding.parameters.front();
-    double const others = numel(0) - static_cast<double>(table.numel),
-                 all = others + static_cast<double>(rows * (table.numel / table.shape.front()));
-    return message(2.0 * all) + message(bytes * all / case_.ranks);
-  }
-  /// Stage 3 gathers again what one step, planned with the network, gathers besides.
+  /// Stage 3 gathers again what one step, planned with the network, gathers besides: the tied
+  /// embedding for the head, and blocks for their backward passes.
   void add_messages(StepCost& out) {
     auto& units = out.units;
-    auto const late = engine_->late_rows().value_or(0), rows = engine_->lookup_rows().value_or(0);
     double const times = case_.stage == 0 ? 2.0 : 1.0;
     for (std::size_t u = 0; u < units.size(); ++u) {
       units[u].reduce = message(2.0 * numel(u), times);
       units[u].gather = case_.stage == 0 ? 0.0 : message(2.0 * numel(u));
     }
-    auto const move = [&](double UnitCost::*what, std::int64_t count, double bytes) {
-      if (count == 0) return;
-      units.back().*what += units.front().*what;
-      units.front().*what = messages_of_rows(count, bytes);
-    };
-    if (case_.stage > 0) move(&UnitCost::gather, rows, 2.0);
-    move(&UnitCost::reduce, late, 4.0);
     if (case_.stage < 3) return;
     comm_.set({case_.latency_seconds, 1e9 * case_.gb_per_s});
     double const before = comm_.planned_seconds("all_gather");
@@ -253,6 +215,10 @@ class OverlapTraining {
     comm_.finish();
     double again = comm_.planned_seconds("all_gather") - before;
     for (auto const& u : units) again -= u.gather;
+    if (again > 0.5 * units.front().gather) {
+      again -= units.front().gather;
+      units.back().gather += units.front().gather;
+    }
     for (std::size_t u = 1; u + 1 < units.size() && again > 0.5 * units[u].gather; ++u)
       again -= units[u].gather_again = units[u].gather;
   }
@@ -286,7 +252,7 @@ class OverlapTraining {
   std::unique_ptr<model::CausalLm> model_;
   DelayedCollectives comm_;
   std::unique_ptr<zero::Engine> engine_;
-  std::unique_ptr<TokensOfAllRanks> params_;
+  std::unique_ptr<UnitClock> params_;
   std::vector<std::int32_t> tokens_;
 };
 

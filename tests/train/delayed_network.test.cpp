@@ -51,8 +51,7 @@ TEST_P(DelayedNetwork, MovesThisRanksPartAndTakesTheFormulasTime) {
 }
 
 /// ZeRO paper, section 7: a gradient reduction and a gathering of weights move 2 psi (N - 1) / N
-/// elements, whether as one all-reduce or as two. Stage 3 gathers twice; with overlap the rows of a
-/// step's tokens are reduced twice, and gathered twice for the lookup.
+/// elements, whether as one all-reduce or as two. Stage 3 gathers up to twice.
 TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
   for (bool const overlaps : {false, true})
     for (int stage = 0; stage <= 3; ++stage) {
@@ -70,7 +69,7 @@ TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
                    planned = training.comm().planned_seconds() - before;
       EXPECT_GE(planned, volume * (1 - 1e-4)) << "stage " << stage;
       if (stage < 3) {
-        EXPECT_LE(planned, volume * (overlaps ? 1.02 : 1 + 1e-4)) << "stage " << stage;
+        EXPECT_LE(planned, volume * (1 + 1e-4)) << "stage " << stage;
       }
     }
 }
@@ -103,16 +102,7 @@ TEST(Overlap, ItsBoundIsThatOfTheOrderOfAStep) {
   EXPECT_EQ(shortest_step(step), 36);
 }
 
-/// A lookup with a long update and few rows, and a block with a short one and many bytes: gathered
-/// first, the block is there when the lookup's rows are.
-TEST(Overlap, ItsBoundIsOfTheBetterOrderOfTheFirstTwoUpdates) {
-  StepCost const step{{{.update = 4, .gather = 1}, {.update = 1, .forward = 1, .gather = 4}}, 0.0};
-  EXPECT_EQ(step_in_order(step, false), 10) << "gathers 4..5, 5..9";
-  EXPECT_EQ(step_in_order(step, true), 7) << "gathers 1..5, 5..6";
-  EXPECT_EQ(shortest_step(step), 7);
-}
-
-/// What a step computes and sends is what the bound counts, but for the counts of rows.
+/// What a step computes and sends is what the bound counts, but for some bytes of the norm.
 TEST(Overlap, ItsBoundCountsTheMessagesOfAStep) {
   auto const queue = memory::make_inline_queue("compute");
   for (int stage = 0; stage <= 3; ++stage) {
@@ -125,7 +115,7 @@ TEST(Overlap, ItsBoundCountsTheMessagesOfAStep) {
     training.step();
     training.comm().finish();
     double const planned = training.comm().planned_seconds() - before;
-    EXPECT_NEAR(cost.communication(), planned, 0.04 * planned) << "stage " << stage;
+    EXPECT_NEAR(cost.communication(), planned, 1e-4 * planned) << "stage " << stage;
     EXPECT_LE(hidden_bound(cost), 1.0);
   }
 }

@@ -41,8 +41,8 @@ class OneBitReference {
       ++shared;
     }
     for (int r = 0; r < plan.ranks(); ++r)
-      ranks_.push_back({Doubles(size()), Doubles(size()), Doubles(size()), Doubles(size())});
-    v = fresh = server = base = Doubles(size());
+      ranks_.push_back({Doubles(size()), Doubles(size()), Doubles(size())});
+    v = fresh = server = Doubles(size());
     coefficient = scaling = Doubles(places_.size());
     factor = Doubles(places_.size());
     for (auto& rank : ranks_)
@@ -55,7 +55,7 @@ class OneBitReference {
     std::size_t begin, end;
   };
   struct Rank {
-    Doubles weight, m, error, moved;
+    Doubles weight, m, error;
   };
   std::vector<Place> const& places() const { return places_; }
   Rank const& rank(int r) const { return ranks_[static_cast<std::size_t>(r)]; }
@@ -63,13 +63,10 @@ class OneBitReference {
 
   void step(double lr) {
     ++t_;
-    if (spec_.algorithm == "OneBitAdam") return one_bit_adam(lr);
-    if (spec_.algorithm == "OneBitLamb") return one_bit_lamb(lr);
-    zero_one_adam(lr);
+    is_lamb() ? one_bit_lamb(lr) : one_bit_adam(lr);
   }
   /// What a checkpoint does.
   void settle() {
-    share_weights();
     for (std::size_t k = 0; k < size(); ++k) set_all(&Rank::error, k, mean(&Rank::error, k));
   }
   /// The states and steps of @p other after settle(), on the ranks of this one.
@@ -80,15 +77,10 @@ class OneBitReference {
     other.ranks_.assign(ranks_.size(), Rank(other.ranks_.front()));
     *this = std::move(other);
   }
-  void share_weights() {
-    if (rates_ == 0.0) return;
-    exchange_moves([&](Doubles const& x) { return x; }, true);
-  }
-
   /// The smallest value that has been sent as a sign, by its scale: where it is near the rounding
   /// of fp32, the engine may send the other sign, and no comparison holds.
   double closest_sign = 1.0;
-  Doubles v, fresh, server, base;
+  Doubles v, fresh, server;
   Doubles coefficient, factor, scaling;  ///< of parameters
 
  private:
@@ -194,69 +186,6 @@ class OneBitReference {
     move(lr);
   }
 
-  void zero_one_adam(double lr) {
-    if (is_frozen_) return local_step(lr);
-    bool const reduces = t_ % variance_interval_ == 0;
-    if (reduces) {
-      reduced_moments();
-    } else {
-      for (std::size_t r = 0; r < ranks_.size(); ++r)
-        for (std::size_t k = 0; k < size(); ++k) ranks_[r].error[k] += gradient(r, k);
-      auto const x = exchanged();
-      for (std::size_t k = 0; k < size(); ++k) set_all(&Rank::m, k, momentum(ranks_[0].m[k], x[k]));
-    }
-    move(lr);
-    if (reduces && ++variance_updates_ == value("var_update_scaler")) {
-      variance_updates_ = 0;
-      variance_interval_ *= 2;
-    }
-    if (t_ < value("var_freeze_step")) return;
-    is_frozen_ = true;
-    for (auto& rank : ranks_) rank.error.assign(size(), 0.0);
-    server.assign(size(), 0.0);
-    base = ranks_[0].weight;
-  }
-  void local_step(double lr) {
-    rates_ += lr;
-    for (std::size_t r = 0; r < ranks_.size(); ++r)
-      for (std::size_t k = 0; k < size(); ++k) {
-        auto& rank = ranks_[r];
-        rank.m[k] = momentum(rank.m[k], gradient(r, k));
-        double const moved = lr * update_of(r, k);
-        rank.weight[k] -= moved;
-        rank.moved[k] -= moved;
-      }
-    if (t_ % local_interval_ == 0)
-      exchange_moves([&](Doubles const&) { return exchanged(); }, false);
-    if (++local_steps_ == value("local_step_scaler")) {
-      local_steps_ = 0;
-      local_interval_ =
-          std::min(static_cast<int>(value("local_step_clipper")), 2 * local_interval_);
-    }
-  }
-  template <class Exchange>
-  void exchange_moves(Exchange const& exchange, bool is_exact) {
-    for (auto& rank : ranks_)
-      for (std::size_t k = 0; k < size(); ++k) {
-        rank.weight[k] -= rank.moved[k];
-        rank.error[k] += rank.moved[k] * denominator(v[k]);
-        rank.moved[k] = 0.0;
-      }
-    Doubles means(size());
-    if (is_exact)
-      for (std::size_t k = 0; k < size(); ++k) {
-        means[k] = mean(&Rank::error, k);
-        set_all(&Rank::error, k, 0.0);
-      }
-    auto const x = exchange(means);
-    for (std::size_t k = 0; k < size(); ++k) {
-      set_all(&Rank::m, k, -x[k] / rates_);
-      base[k] += x[k] / denominator(v[k]);
-      set_all(&Rank::weight, k, base[k]);
-    }
-    rates_ = 0.0;
-  }
-
   void lamb_move(
       double lr,
       std::function<double(std::size_t place, double weights, double update)> const& ratio) {
@@ -330,9 +259,6 @@ class OneBitReference {
   std::vector<Element> elements_;
   std::vector<Rank> ranks_;
   int t_ = 0;
-  int variance_interval_ = 1, variance_updates_ = 0, local_interval_ = 1, local_steps_ = 0;
-  bool is_frozen_ = false;
-  double rates_ = 0.0;
 };
 
 }  // namespace tessera::test

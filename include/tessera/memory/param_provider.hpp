@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,54 +79,25 @@ class WeightLease {
   std::function<void()> release_;
 };
 
-/// Numbers of rows of a matrix, in any order, repeated or not. A pass that is only planned knows
-/// how many: `rows` is null.
-struct RowList {
-  std::int32_t const* rows = nullptr;
-  std::int64_t count = 0;
-};
-
 /// Gradient buffers of one unit for a scope.
 class GradientLease {
  public:
   /// @param mode add: the buffers hold gradients already
-  /// @param rows not empty: the announced parameter's buffer has these rows only, ascending
-  GradientLease(std::vector<TensorView> parameters, WriteMode mode,
-                std::span<std::int32_t const> rows = {})
-      : parameters_(std::move(parameters)), mode_(mode), rows_(rows) {}
+  GradientLease(std::vector<TensorView> parameters, WriteMode mode)
+      : parameters_(std::move(parameters)), mode_(mode) {}
   /// Of parameter @p i of the unit's specification; empty for a frozen one.
   TensorView operator[](std::size_t i) const { return parameters_[i]; }
   WriteMode mode() const { return mode_; }
   bool accumulate() const { return mode_ == WriteMode::add; }
-  /// Of the parameter of announce_rows(): row i of its buffer is row rows()[i] of the parameter.
-  /// Empty: the buffer has all rows. Valid until gradient_complete().
-  std::span<std::int32_t const> rows() const { return rows_; }
 
  private:
   std::vector<TensorView> parameters_;
   WriteMode mode_;
-  std::span<std::int32_t const> rows_;
 };
 
 class ParamProvider {
  public:
   virtual ~ParamProvider() = default;
-
-  /// Before begin_pass() of a training pass: its first lease, of @p unit, will be read only at
-  /// @p rows of @p parameter, and in its other parameters. Then the lease need not have the other
-  /// rows. The rows are read in the call. On all ranks or on none.
-  virtual void announce_lookup(UnitIndex unit, std::size_t parameter, RowList rows) {
-    (void)unit, (void)parameter, (void)rows;
-  }
-  /// Whether announce_next_lookup() has an effect.
-  virtual bool announces_next_lookup() const { return false; }
-  /// Before the last pass of a step begins: another training pass in its order will follow the
-  /// update, with this announce_lookup(). On all ranks or on none. A pass of another kind or order,
-  /// or after load_state(), is as correct, and slower. One that looks up other rows is so too where
-  /// all weights are resident; at stage 3 it is an InternalError of the rank that misses some.
-  virtual void announce_next_lookup(UnitIndex unit, std::size_t parameter, RowList rows) {
-    (void)unit, (void)parameter, (void)rows;
-  }
 
   /// Sets the prefetch order: the units that will be acquired, in this order. Called at the start
   /// of a forward and backward pass, or of an evaluation.
@@ -144,16 +114,6 @@ class ParamProvider {
   /// others beforehand, so that the mode holds for every parameter of the lease. Frozen parameters
   /// have no gradient; a contribution to them only is left out.
   virtual GradientLease gradient(UnitIndex unit, Queue& compute) = 0;
-
-  /// Before the forward pass of a micro-step, for a unit that gets contributions at both ends of
-  /// the backward pass: those after rows_remain() change only @p rows of the tied parameter
-  /// @p parameter, and any element of the untied ones. The rows are read in the call.
-  virtual void announce_rows(UnitIndex unit, std::size_t parameter, RowList rows) {
-    (void)unit, (void)parameter, (void)rows;
-  }
-  /// All contributions to @p unit are enqueued on @p compute, except for the announced rows and the
-  /// untied parameters: the rest may be reduced. From now on a lease may have only these rows.
-  virtual void rows_remain(UnitIndex unit, Queue& compute) { (void)unit, (void)compute; }
 
   /// All contributions of this micro-step to @p unit are enqueued on @p compute; its reduction may
   /// start after them.

@@ -1,6 +1,6 @@
 #pragma once
-/// Optimizers that exchange signs instead of gradients in some of their steps (OneBitAdam,
-/// OneBitLamb, ZeroOneAdam): an interface that such an Optimizer implements too.
+/// Optimizers that exchange signs instead of gradients after their warm-up (OneBitAdam,
+/// OneBitLamb): an interface that such an Optimizer implements too.
 
 #include <cstdint>
 
@@ -11,24 +11,13 @@ namespace tessera::optim {
 
 /// How the ranks communicate in a step.
 struct StepCommunication {
-  bool reduces_gradients = true;  ///< false: each rank keeps its own gradients
-  bool exchanges = false;         ///< the update needs a compressed all-reduce
-  /// What the ranks exchange adds up over several steps; until then each has its own weights.
-  bool accumulates = false;
-  bool clears_errors = false;  ///< the errors start from zero: they are of other values
-  char const* phase = "";      ///< for log and status: "warm-up", "compressed"
+  bool reduces_gradients = true;  ///< false: the update needs a compressed all-reduce
+  char const* phase = "";         ///< for log and status: "warm-up", "compressed"
 };
 
-/// What the ranks have exchanged.
-struct Exchange {
-  Directions values;      ///< the compressed mean over the ranks
-  double rate_sum = 0.0;  ///< of the steps that accumulate, since the last exchange
-};
-
-/// A step that does not reduce gradients: the engine calls advance() for each unit. If the step
-/// exchanges, it sums the worker errors over the ranks by a compressed all-reduce, and calls
-/// complete() with the result. Other steps are those of Optimizer::update(). The host knows that
-/// the step is not skipped.
+/// A step that does not reduce gradients: the engine calls advance() for each unit, sums the worker
+/// errors over the ranks by a compressed all-reduce, and calls complete() with the result. Other
+/// steps are those of Optimizer::update(). The host knows that the step is not skipped.
 class Compression {
  public:
   virtual ~Compression() = default;
@@ -41,8 +30,9 @@ class Compression {
   virtual void advance(memory::Queue& queue, Segments const& segments,
                        StepControl const& control) const = 0;
   /// Enqueues the rest of the update. The gradients are not used any more.
+  /// @param exchanged the compressed mean over the ranks
   virtual void complete(memory::Queue& queue, Segments const& segments, StepControl const& control,
-                        Exchange const& exchange) const = 0;
+                        Directions const& exchanged) const = 0;
 };
 
 /// The states of such an optimizer that hold what compression has lost. They are the last

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "layers/planning.hpp"
 #include "tessera/memory/planning.hpp"
@@ -208,10 +207,7 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   pass.step = settings.step;
   if (pass.recompute == Recompute::light && !parts_.layers.empty())
     pass.shared = parts_.layers.front()->share(pass);
-  params.announce_lookup(embedding_unit, parts_.embedding.token_weights(),
-                         {batch.tokens, batch.rows * batch.sequence});
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
-  announce_tokens(batch, params);
 
   Inputs const inputs = stage(pass, place, batch, PassKind::training);
   TensorView const losses = pass.allocate_fp32(pass.positions());
@@ -254,25 +250,6 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
   return hidden;
 }
 
-/// Tokens outside of the vocabulary are refused by the pass that has them.
-void Decoder::announce_next(Batch const& batch, memory::ParamProvider& params) const {
-  std::int64_t const count = batch.rows * batch.sequence;
-  auto const parameter = parts_.embedding.token_weights();
-  if (!batch.tokens) return params.announce_next_lookup(embedding_unit, parameter, {{}, count});
-  std::vector<std::int32_t> known;
-  std::copy_if(batch.tokens, batch.tokens + count, std::back_inserter(known),
-               [&](std::int32_t token) { return token >= 0 && token < vocabulary_size(); });
-  if (known.empty()) known.push_back(0);  // no rows at all would be those of a plan
-  params.announce_next_lookup(embedding_unit, parameter,
-                              {known.data(), static_cast<std::int64_t>(known.size())});
-}
-
-void Decoder::announce_tokens(Batch const& batch, memory::ParamProvider& params) const {
-  if (tied() && token_weights_train())
-    params.announce_rows(embedding_unit, parts_.embedding.token_weights(),
-                         {batch.tokens, batch.rows * batch.sequence});
-}
-
 void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
                          ConstTensorView hidden, Inputs const& inputs,
                          memory::ParamProvider& params) const {
@@ -293,7 +270,6 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
   parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to,
                     {hidden, inputs.targets, inputs.loss});
   params.gradient_complete(head_unit(), pass.compute);
-  if (tied() && token_weights_train()) params.rows_remain(embedding_unit, pass.compute);
 }
 
 void Decoder::backward_blocks(PassContext const& pass, PassSettings const& settings,

@@ -61,7 +61,6 @@ class Decoder final : public CausalLm {
 
   LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params,
                 Queue& compute) override;
-  void announce_next(Batch const& batch, memory::ParamProvider& params) const override;
   LossSum evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
   std::unique_ptr<KeyValueCache> make_cache(std::int64_t rows, std::int64_t positions,
                                             Queue& compute) const override;
@@ -122,8 +121,6 @@ class Decoder final : public CausalLm {
                           TensorView hidden) const;
   TensorView forward_keeping(PassContext const& pass, PassSettings const& settings,
                              Inputs const& inputs, memory::ParamProvider& params);
-  /// A tied head and the tokens share gradients: the tokens' rows come last.
-  void announce_tokens(Batch const& batch, memory::ParamProvider& params) const;
   void train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
                   ConstTensorView hidden, Inputs const& inputs,
                   memory::ParamProvider& params) const;

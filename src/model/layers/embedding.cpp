@@ -1,6 +1,5 @@
 #include "layers/embedding.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "tessera/kernels/loss/embedding.hpp"
@@ -54,21 +53,6 @@ void Embedding::forward(PassContext const& pass, WeightLease const& weights, Ten
   if (options_.scale != 1.0) kernels::scale(pass.compute, out, scale(pass));
 }
 
-/// The rows of the lease that the tokens have: the tokens themselves, unless it has few rows.
-/// Those are ascending, so that the order by token stays.
-ConstTensorView Embedding::rows_of(PassContext const& pass, ConstTensorView tokens,
-                                   std::span<std::int32_t const> rows) {
-  if (rows.empty()) return tokens;
-  TensorView const out = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence});
-  pass.compute.submit([to = out.as<std::int32_t>(), from = tokens.as<std::int32_t>(), rows,
-                       count = tokens.numel()] {
-    for (std::int64_t i = 0; i < count; ++i)
-      to[i] = static_cast<std::int32_t>(std::lower_bound(rows.begin(), rows.end(), from[i]) -
-                                        rows.begin());
-  });
-  return out;
-}
-
 void Embedding::backward(PassContext const& pass, GradientLease const& gradients,
                          BackwardInput const& from) const {
   ArenaScope const scope(pass.arena);
@@ -77,7 +61,6 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
   auto const mode = gradients.mode();
   bool const by_id = !pass.position_ids.empty();
-  ConstTensorView const tokens = rows_of(pass, from.tokens, gradients.rows());
   TensorView dpositions, dtokens = gradients[tokens_];
   // positions that train without their tokens: the kernel writes those to rows that nobody reads
   if (dtokens.empty())
@@ -96,7 +79,7 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
   }
   dout = dout.reshape({pass.batch, used, options_.width});
   kernels::embedding_backward(pass.compute, dropout(pass), {{dtokens, mode}, {dpositions, mode}},
-                              {dout, tokens, {from.order, parts}});
+                              {dout, from.tokens, {from.order, parts}});
   if (positions_ && by_id && !gradients[*positions_].empty())  // rows of a table, as tokens are
     kernels::embedding_backward(pass.compute, dropout(pass), {{gradients[*positions_], mode}, {}},
                                 {dout, pass.position_ids, {from.position_order, parts}});

@@ -2,7 +2,6 @@
 /// Token embeddings, with learned position embeddings where a model has them.
 
 #include <optional>
-#include <span>
 #include <string>
 
 #include "layers/pass.hpp"
@@ -51,8 +50,6 @@ class Embedding {
   Dropout dropout(PassContext const& pass) const;
   kernels::Noise noise(PassContext const& pass) const;
   float scale(PassContext const& pass) const;
-  static ConstTensorView rows_of(PassContext const& pass, ConstTensorView tokens,
-                                 std::span<std::int32_t const> rows);
 
   EmbeddingOptions options_;
   std::size_t tokens_;

@@ -82,9 +82,7 @@ class OneBitLamb final : public SummingOptimizer, public Compression {
 
   StepCommunication communication(std::int64_t step) const override {
     bool const compresses = step > freeze_step();
-    return {.reduces_gradients = !compresses,
-            .exchanges = compresses,
-            .phase = compresses ? "compressed" : "warm-up"};
+    return {.reduces_gradients = !compresses, .phase = compresses ? "compressed" : "warm-up"};
   }
   /// The momentum of a parameter is scaled before the exchange.
   Scales scales() const override { return Scales::per_unit; }
@@ -102,9 +100,9 @@ class OneBitLamb final : public SummingOptimizer, public Compression {
   }
 
   void complete(memory::Queue& queue, Segments const& segments, StepControl const& control,
-                Exchange const& exchange) const override {
+                Directions const& exchanged) const override {
     auto const step = [&](std::vector<std::size_t> const& kept, bool updates_weights) {
-      auto parts = with_gradients(with_states(segments, kept), exchange);
+      auto parts = with_gradients(with_states(segments, kept), exchanged);
       for (auto& s : parts.list)
         if (!updates_weights) s.weights_out = nullptr;
       return step_of(parts, control);

@@ -329,9 +329,8 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
   report_prefetch(*run.engine);
   if (step == run.state.first_step) {
     auto const& engine = run.engine->config();
-    auto const late = run.engine->late_rows(), lookup = run.engine->lookup_rows();
-    log::info(concat("uses: ", used_paths_text(engine, job_.comm.size(), late, lookup)));
-    job_.status.set("uses", used_paths(engine, job_.comm.size(), late, lookup));
+    log::info(concat("uses: ", used_paths_text(engine, job_.comm.size())));
+    job_.status.set("uses", used_paths(engine, job_.comm.size()));
   }
   if (outcome.graphs.total() > 0 && step == run.state.first_step + steps_until_settled)
     report_graphs(step, outcome.graphs);

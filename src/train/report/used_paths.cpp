@@ -51,9 +51,7 @@ ResidentPages resident_pages() {
   return out;
 }
 
-ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
-                      std::optional<std::int64_t> late_rows,
-                      std::optional<std::int64_t> lookup_rows) {
+ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
   ConfigTree out;
   for (auto const& used : kernels::used_routes()) {
     ConfigTree routes = out.find(used.computation) ? *out.find(used.computation) : ConfigTree();
@@ -73,13 +71,6 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
                 .set("overlap", engine.overlap_comm)
                 .set("every_micro_step", zero::reduces_micro_steps(engine))
                 .set("largest_message", engine.reduce_bucket_size));
-  if (late_rows)
-    out.set(
-        "tied embedding",
-        ConfigTree().set("reduced_before_the_blocks", *late_rows > 0).set("late_rows", *late_rows));
-  if (lookup_rows)
-    out.set("embedding lookup",
-            ConfigTree().set("rows_gathered_apart", *lookup_rows > 0).set("rows", *lookup_rows));
   if (ranks > 1 && engine.weight_code_bits > 0)
     out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
   if (auto const nccl = comm::nccl_use()) out.set("NCCL", nccl_status(*nccl));
@@ -108,9 +99,7 @@ std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches)
          "operands of the blocks differ in each step: dropout does that, and rows of new lengths";
 }
 
-std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
-                            std::optional<std::int64_t> late_rows,
-                            std::optional<std::int64_t> lookup_rows) {
+std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
   std::string out = kernels::used_routes_text();
   if (ranks > 1 && engine.weight_code_bits > 0)
     out += fmt::format("; weights gathered as int{} codes", engine.weight_code_bits);
@@ -125,16 +114,6 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
                     name_of(engine.communication_dtype), engine.reduce_once ? " once per step" : "",
                     engine.overlap_comm ? "while backward continues" : "without overlap",
                     with_commas(engine.reduce_bucket_size));
-  if (late_rows && *late_rows > 0)
-    out += fmt::format("; tied embedding reduced while the blocks compute, {} rows at the end",
-                       with_commas(*late_rows));
-  else if (late_rows)
-    out += "; tied embedding reduced at the end of backward";
-  if (lookup_rows && *lookup_rows > 0)
-    out += fmt::format("; {} rows of the embedding gathered for the lookup",
-                       with_commas(*lookup_rows));
-  else if (lookup_rows)
-    out += "; embedding gathered completely for the lookup";
   if (auto const nccl = comm::nccl_use()) out += "; " + comm::nccl_use_text(*nccl);
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",

@@ -59,8 +59,6 @@ class Planned {
   void step(int micro_steps) {
     engine_->begin_step();
     for (int i = 0; i < micro_steps; ++i) {
-      if (i + 1 == micro_steps && engine_->announces_next_lookup())
-        model_.announce_next({nullptr, run_.rows, run_.sequence}, *engine_);
       engine_->begin_micro_step(i, micro_steps);
       activations_ = pass(memory::Pass::training);
     }

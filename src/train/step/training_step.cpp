@@ -52,7 +52,6 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   std::vector<model::LossSum> losses;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     int const index = static_cast<int>(i), count = static_cast<int>(micro_batches.size());
-    if (index + 1 == count) outcome.data_seconds += announce_next(step + 1, sampler);
     if (micro_batches[i].samples == 0) {
       engine_.begin_empty_micro_step(index, count);
       (void)micro_step(stand_in(), 0, settings);
@@ -78,25 +77,10 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
 }
 
 std::vector<data::LoadedBatch> TrainingStep::load(std::int64_t step, data::Sampler const& sampler) {
-  auto next = std::exchange(next_, std::nullopt);
-  if (next && next->step == step && next->sampler == sampler.config())
-    return std::move(next->micro_batches);
   if (!loader_ || loader_->sampler_config() != sampler.config())
     loader_ = std::make_unique<data::BatchLoader>(sequences_, sampler, Rank(context_.comm.rank()),
                                                   options_.loader);
   return loader_->load(step - 1);
-}
-
-double TrainingStep::announce_next(std::int64_t step, data::Sampler const& sampler) {
-  if (!engine_.announces_next_lookup() || step > sampler.total_steps()) return 0.0;
-  auto const started = std::chrono::steady_clock::now();
-  next_ = LoadedStep{step, sampler.config(), load(step, sampler)};
-  double const seconds = seconds_since(started);
-  auto const& first = next_->micro_batches.front();
-  auto const other = first.samples == 0 ? stand_in() : data::LoadedBatch{};
-  auto const& batch = first.samples == 0 ? other : first;
-  context_.model.announce_next({batch.ids.data(), batch.samples, sequences_.length()}, engine_);
-  return seconds;
 }
 
 /// A sample of any micro-batch, for a rank without one, which takes part in the collectives.

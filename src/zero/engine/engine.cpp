@@ -58,17 +58,6 @@ class StagedEngine final : public WeightsEngine {
     return expand(unit);
   }
 
-  void announce_rows(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    expect_unit(unit);
-    if (auto const trained = trained_index(unit, parameter))
-      gradients_->announce_rows(unit, *trained, rows);
-  }
-
-  void rows_remain(UnitIndex unit, memory::Queue&) override {
-    expect_unit(unit);
-    if (trains(unit)) gradients_->rows_remain(unit);
-  }
-
   void gradient_complete(UnitIndex unit, memory::Queue&) override {
     expect_unit(unit);
     if (trains(unit)) gradients_->complete(unit);
@@ -85,8 +74,6 @@ class StagedEngine final : public WeightsEngine {
 
   void begin_pass(memory::Pass pass, std::vector<UnitIndex> acquisitions) override {
     if (pass == memory::Pass::evaluation) finish_delayed_update();
-    if (pass == memory::Pass::evaluation && compressed_)
-      compressed_->share_weights(*optim::compression_of(*optimizer_));
     WeightsEngine::begin_pass(pass, std::move(acquisitions));
   }
 
@@ -141,7 +128,7 @@ class StagedEngine final : public WeightsEngine {
     weights_->synchronize();
     weights_->settle();
     state_.settle();
-    if (compressed_) compressed_->settle(*optim::compression_of(*optimizer_));
+    if (compressed_) compressed_->settle();
     std::vector<StateView> out;
     for (std::size_t k = 0; k < state_.count(); ++k) {
       state_.copy_shards(k, OptimizerState::Direction::to_host);
@@ -165,7 +152,6 @@ class StagedEngine final : public WeightsEngine {
   }
 
   std::int64_t optimizer_steps() const override { return steps_; }
-  std::optional<std::int64_t> late_rows() const override { return gradients_->late_rows(); }
   optim::LossScalerState scaler_state() const override { return scaler_.state(); }
 
   MemoryReport memory() const override {
@@ -224,7 +210,7 @@ class StagedEngine final : public WeightsEngine {
     auto lease = gradients_->lease(unit);
     if (in_model.size() == views.size()) return lease;
     for (std::size_t i = 0; i < in_model.size(); ++i) views[in_model[i]] = lease[i];
-    return {std::move(views), lease.mode(), lease.rows()};
+    return {std::move(views), lease.mode()};
   }
 
   bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
@@ -242,18 +228,10 @@ class StagedEngine final : public WeightsEngine {
     if (communication_.reduces_gradients) state_.sum(host_ ? here : there);
     weights_->prepare_update();
     if (!communication_.reduces_gradients)
-      return compressed_->run(*optim::compression_of(*optimizer_), communication_, there);
-    for (UnitIndex const u : update_order(weights_->begin_updates())) update(u, there);
+      return compressed_->run(*optim::compression_of(*optimizer_), there);
+    weights_->begin_updates();
+    for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
-  }
-  /// Units that are updated in place. An embedding of which rows are gathered first follows the
-  /// next unit: it takes long to update, and the network has something to do meanwhile.
-  std::vector<UnitIndex> update_order(bool reads_rows_first) const {
-    std::vector<UnitIndex> out;
-    for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) out.push_back(u);
-    bool const reads_in_order = config_.optimizer_swap.has_value();
-    if (out.size() > 1 && reads_rows_first && !reads_in_order) std::swap(out[0], out[1]);
-    return out;
   }
   /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.
   void compute_norm_of_own_gradients(kernels::GradientLimits limits) {

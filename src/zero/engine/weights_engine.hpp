@@ -14,6 +14,7 @@
 #include "layout/shard_groups.hpp"
 #include "layout/stage_rules.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/zero/layout/parameter_subset.hpp"
 #include "transfer/shard_copies.hpp"
 #include "weights/frozen_weights.hpp"
@@ -91,22 +92,6 @@ class WeightsEngine : public Engine {
     weights_->set_prefetch_order(std::move(acquisitions));
   }
 
-  void announce_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    expect_unit(unit);
-    if (auto const trained = trained_index(unit, parameter))
-      weights_->announce_lookup(unit, *trained, rows);
-  }
-  bool announces_next_lookup() const override {
-    return rules_.lookup_rows || (rules_.shards_weights && config_.overlap_comm);
-  }
-  void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    expect_unit(unit);
-    weights_->expect_pass();
-    if (auto const trained = trained_index(unit, parameter))
-      weights_->announce_next_lookup(unit, *trained, rows);
-  }
-  std::optional<std::int64_t> lookup_rows() const override { return weights_->lookup_rows(); }
-
   memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
     expect_unit(unit);
     bool const expected = acquired_ < acquisitions_.size() && acquisitions_[acquired_] == unit;
@@ -161,13 +146,6 @@ class WeightsEngine : public Engine {
                      " does not exist; the model has ", plan_.end_unit());
   }
   bool trains(UnitIndex unit) const { return !trained_.in_model[position(unit)].empty(); }
-  /// The place of a parameter of the model's unit among those that train.
-  std::optional<std::size_t> trained_index(UnitIndex unit, std::size_t parameter) const {
-    auto const& in_model = trained_.in_model[position(unit)];
-    auto const found = std::find(in_model.begin(), in_model.end(), parameter);
-    if (found == in_model.end()) return {};
-    return static_cast<std::size_t>(found - in_model.begin());
-  }
   void wait_for_weights() noexcept {
     try {
       frozen_.synchronize();

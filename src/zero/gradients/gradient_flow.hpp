@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "transfer/weight_store.hpp"
 
@@ -27,11 +26,6 @@ class GradientFlow {
     std::int64_t step = 1;  ///< of the optimizer, the next one that is not skipped
   };
   virtual void begin_micro_step(MicroStep micro) = 0;
-  /// As those of memory::ParamProvider, in the last micro-step; @p parameter of the trained unit.
-  virtual void announce_rows(UnitIndex unit, std::size_t parameter, memory::RowList rows) {
-    (void)unit, (void)parameter, (void)rows;
-  }
-  virtual void rows_remain(UnitIndex unit) { (void)unit; }
   virtual memory::GradientLease lease(UnitIndex unit) = 0;
   /// The unit's gradients of this micro-step are complete on the compute queue.
   virtual void complete(UnitIndex unit) = 0;
@@ -41,7 +35,6 @@ class GradientFlow {
   /// Blocks the host until every transfer has completed.
   virtual void synchronize() = 0;
 
-  virtual std::optional<std::int64_t> late_rows() const { return {}; }
   /// Sums of the region that this rank updates (Ownership::begin on), StageRules::gradient_dtype.
   virtual void* region(UnitIndex unit) const = 0;
   virtual std::size_t gradient_bytes() const = 0;

@@ -102,7 +102,7 @@ void Reducer::started(comm::Pending last, Retire retire) {
   last_ = last;
   in_flight_.push_back({std::move(last), std::move(retire)});
   if (!context_.config.overlap_comm) context_.comm.wait(last_);
-  while (in_flight_.size() > most_in_flight_) retire_oldest();
+  while (in_flight_.size() > 1) retire_oldest();
 }
 
 void Reducer::retire_oldest() {

@@ -1,7 +1,6 @@
 #pragma once
 /// Sums unit buffers of gradients over the ranks: cast to the wire dtype and cut into buckets.
-/// One reduction is in flight while the next unit's gradients are computed, or as many as
-/// let_fly() says.
+/// One reduction is in flight while the next unit's gradients are computed.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,10 +34,6 @@ class Reducer {
   /// @param ready when @p data may be read
   void all_reduce(memory::TensorView data, memory::Event ready, Retire reduced = {});
 
-  /// From now on so many reductions may be in flight while the next unit's gradients are computed:
-  /// each beyond the first keeps one buffer more.
-  void let_fly(std::size_t reductions) { most_in_flight_ = reductions; }
-
   /// Returns all buffers to the pool; the next take() of one waits for its reduction.
   void retire_all();
   /// Orders the compute queue's later work after every reduction of the step, and returns all
@@ -65,7 +60,6 @@ class Reducer {
   float before_, after_;
   BufferPool wire_;
   std::deque<InFlight> in_flight_;
-  std::size_t most_in_flight_ = 1;
   comm::Pending last_;  ///< reductions run in order, so waiting for the last one waits for all
   std::unique_ptr<CodedReduce> coded_;  ///< null: gradients travel as values
   std::unique_ptr<Reducer> across_;     ///< over the copies of the states; null: there is one

@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "gradients/gradient_staging.hpp"
-#include "gradients/late_rows.hpp"
 #include "gradients/micro_step_sums.hpp"
 #include "gradients/reducer.hpp"
 #include "gradients/unit_progress.hpp"
@@ -26,8 +25,7 @@ class ResidentGradients final : public GradientFlow {
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
               context.plan.padded_count() * sums_.places()),
         staging_(context, progress_, units.size()),
-        reducer_(context, rules.averaging),
-        late_(context, rules) {}
+        reducer_(context, rules.averaging) {}
 
   void begin_micro_step(MicroStep micro) override {
     if (!micro.first) progress_.expect_all_complete();
@@ -36,25 +34,8 @@ class ResidentGradients final : public GradientFlow {
     sums_.begin(micro);
   }
 
-  void announce_rows(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    if (micro_.last && micro_.reduces) late_.announce(unit, parameter, rows);
-  }
-
-  void rows_remain(UnitIndex unit) override {
-    progress_.expect_open(unit);
-    if (!micro_.last || !micro_.reduces || !late_.begin(unit)) return;
-    if (direct()) {
-      late_.keep(whole(unit));
-    } else {
-      late_.keep_sums(whole(unit), sums_.adds());
-      add_staged(unit, [this](memory::TensorView staged) { late_.keep(staged); });
-    }
-    reduce(unit);
-  }
-
   memory::GradientLease lease(UnitIndex unit) override {
     bool const first = progress_.open(unit);
-    if (late_.has(unit)) return late_.lease();
     if (!direct()) return staging_.lend(unit, first);
     bool const overwrite = first && !sums_.adds();
     auto const gradients = whole(unit, sums_.place());
@@ -65,9 +46,8 @@ class ResidentGradients final : public GradientFlow {
 
   void complete(UnitIndex unit) override {
     progress_.complete(unit);
-    if (late_.has(unit)) return late_.reduce();
     if (!direct()) {
-      add_staged(unit, {});
+      add_staged(unit);
     } else {
       auto const sums = [&](int place) { return whole(unit, place); };
       if (micro_.is_empty) clear_to_identity(context_.compute, sums(sums_.place()));
@@ -79,16 +59,12 @@ class ResidentGradients final : public GradientFlow {
   void finish() override {
     progress_.expect_all_complete();
     reducer_.finish();
-    if (late_.is_open())
-      late_.finish(rules_.shards_optimizer ? shard(late_.unit()) : whole(late_.unit()));
   }
   void synchronize() override {
     reducer_.wait_all();
-    late_.wait_all();
     if (host_) host_->synchronize();
   }
 
-  std::optional<std::int64_t> late_rows() const override { return late_.count(); }
   void* region(UnitIndex unit) const override {
     if (host_ && host_->has(unit)) return host_->region(unit);
     return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit).value());
@@ -96,9 +72,7 @@ class ResidentGradients final : public GradientFlow {
   std::size_t gradient_bytes() const override {
     return flat_.bytes() + (host_ ? host_->bytes() : 0);
   }
-  std::size_t buffer_bytes() const override {
-    return staging_.bytes() + reducer_.buffer_bytes() + late_.bytes();
-  }
+  std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
 
  private:
   /// Sums as a tree add complete gradients of a micro-step, which a staging buffer holds.
@@ -130,11 +104,9 @@ class ResidentGradients final : public GradientFlow {
     if (host_) host_->leave(unit, shard(unit).data(), done, HostGradients::Sums::complete);
   }
 
-  /// @param keep called with the staged gradients, unless it is empty
-  void add_staged(UnitIndex unit, std::function<void(memory::TensorView)> const& keep) {
+  void add_staged(UnitIndex unit) {
     auto const sums = [&](int place) { return whole(unit, place); };
     auto const lent = staging_.take(unit);
-    if (keep) keep(lent.data);
     if (micro_.is_empty) clear_to_identity(context_.compute, lent.data);
     if (sums_.adds()) {
       sums_.merge(context_.compute, lent.data, sums);
@@ -153,7 +125,6 @@ class ResidentGradients final : public GradientFlow {
   CommBuffer flat_;  ///< all units, one time for each partial sum
   GradientStaging staging_;
   Reducer reducer_;
-  LateRows late_;
   MicroStep micro_;
 };
 

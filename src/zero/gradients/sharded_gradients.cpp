@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "gradients/gradient_staging.hpp"
-#include "gradients/late_rows.hpp"
 #include "gradients/micro_step_sums.hpp"
 #include "gradients/reducer.hpp"
 #include "gradients/unit_progress.hpp"
@@ -23,44 +22,22 @@ class ShardedGradients final : public GradientFlow {
         shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
                 context.plan.partition_numel() * sums_.places()),
         staging_(context, progress_, units.size()),
-        reducer_(context, rules.averaging),
-        late_(context, rules),
-        reduced_(units.size()) {}
+        reducer_(context, rules.averaging) {}
 
   void begin_micro_step(MicroStep micro) override {
     if (!micro.first) progress_.expect_all_complete();
     micro_ = micro;
     progress_.begin_micro_step();
     reducer_.retire_all();
-    reducer_.let_fly(1);
     sums_.begin(micro);
   }
 
-  void announce_rows(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    if (micro_.last) late_.announce(unit, parameter, rows);
-  }
-
-  void rows_remain(UnitIndex unit) override {
-    progress_.expect_open(unit);
-    if (!micro_.last || !late_.begin(unit)) return;
-    auto const lent = staging_.take(unit);
-    late_.keep(lent.data);
-    if (!micro_.first) {
-      context_.compute.wait(reduced_[position(unit)]);
-      late_.keep_shard(shard(unit, 0));
-    }
-    reducer_.let_fly(3);  // an embedding is longer on its way than a block is computed
-    reduce(unit, lent);
-  }
-
   memory::GradientLease lease(UnitIndex unit) override {
-    bool const first = progress_.open(unit);
-    return late_.has(unit) ? late_.lease() : staging_.lend(unit, first);
+    return staging_.lend(unit, progress_.open(unit));
   }
 
   void complete(UnitIndex unit) override {
     progress_.complete(unit);
-    if (late_.has(unit)) return late_.reduce();
     auto const lent = staging_.take(unit);
     if (micro_.is_empty) clear_to_identity(context_.compute, lent.data);
     reduce(unit, lent);
@@ -69,21 +46,14 @@ class ShardedGradients final : public GradientFlow {
   void finish() override {
     progress_.expect_all_complete();
     reducer_.finish();
-    if (late_.is_open()) late_.finish(shard(late_.unit(), 0));
   }
-  void synchronize() override {
-    reducer_.wait_all();
-    late_.wait_all();
-  }
+  void synchronize() override { reducer_.wait_all(); }
 
-  std::optional<std::int64_t> late_rows() const override { return late_.count(); }
   void* region(UnitIndex unit) const override {
     return shards_.at(context_.plan.unit(unit).partition_offset.value());
   }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }
-  std::size_t buffer_bytes() const override {
-    return staging_.bytes() + reducer_.buffer_bytes() + late_.bytes();
-  }
+  std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
   CodedReduce* coded() override { return reducer_.coded(); }
 
  private:
@@ -91,7 +61,6 @@ class ShardedGradients final : public GradientFlow {
     MicroStep const to{
         .first = !sums_.adds(), .last = micro_.last, .index = micro_.index, .step = micro_.step};
     auto reduced = [this, unit, sums = sums_](memory::Event const& done) {
-      reduced_[position(unit)] = done;
       if (!sums.merges()) return;
       context_.compute.wait(done);
       sums.merge(context_.compute, [&](int place) { return shard(unit, place); });
@@ -113,8 +82,6 @@ class ShardedGradients final : public GradientFlow {
   CommBuffer shards_;  ///< one partition after the other, one for each partial sum
   GradientStaging staging_;
   Reducer reducer_;
-  LateRows late_;
-  std::vector<memory::Event> reduced_;  ///< the last reduction of each unit
   MicroStep micro_;
 };
 

@@ -55,12 +55,6 @@ void UnitProgress::complete(UnitIndex unit) {
   state(unit) = State::complete;
 }
 
-void UnitProgress::expect_open(UnitIndex unit) const {
-  TESSERA_VALIDATE(states_[position(unit)] == State::open, InternalError, "rows_remain() of unit ",
-                   plan_->unit(unit).name,
-                   " belongs between its gradient() and gradient_complete() of the micro-step");
-}
-
 void UnitProgress::expect_all_complete() const {
   for (std::size_t u = 0; u < states_.size(); ++u)
     TESSERA_VALIDATE(states_[u] == State::complete, InternalError,

@@ -18,8 +18,6 @@ class UnitProgress {
   /// True for the first lease of the micro-step. @throws InternalError after complete()
   bool open(UnitIndex unit);
   void complete(UnitIndex unit);
-  /// @throws InternalError before the first lease and after complete()
-  void expect_open(UnitIndex unit) const;
   /// @throws InternalError naming the first unit that is not complete
   void expect_all_complete() const;
 

@@ -121,25 +121,6 @@ Averaging averaging_of(EngineConfig const& c, int ranks, int copies) {
   return out;
 }
 
-/// The host reduces what is not divided in between, over one copy of the states, in the order of
-/// the ranks.
-bool has_late_rows(EngineConfig const& c, StageRules const& rules, memory::MemorySpace space,
-                   int copies) {
-  auto const& a = rules.averaging;
-  return rules.reduces && c.use == EngineUse::training && c.overlap_comm && copies == 1 &&
-         space == memory::MemorySpace::host && c.sum_order == SumOrder::ranks &&
-         !c.quantized_gradients && a.before == 1.0 && a.after == 1.0;
-}
-
-/// The host's weights in memory, gathered as values over all ranks that have a shard.
-bool has_lookup_rows(EngineConfig const& c, StageRules const& rules, memory::MemorySpace space,
-                     int copies) {
-  bool const in_memory = !c.weight_swap && !c.weight_offload;
-  return rules.shards_optimizer && c.use == EngineUse::training && c.overlap_comm && copies == 1 &&
-         space == memory::MemorySpace::host && in_memory && c.weight_code_bits == 0 &&
-         c.secondary_group_size == 1 && c.sum_order == SumOrder::ranks;
-}
-
 void validate_offload(EngineConfig const& c) {
   if (!c.optimizer_offload) return;
   auto const& o = *c.optimizer_offload;
@@ -204,8 +185,6 @@ StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace 
                              (config.optimizer_offload || config.optimizer_swap);
   rules.offloads_gradients = rules.offloads_optimizer && reduces_micro_steps(config);
   rules.separate_master = config.dtype != config.master_dtype || rules.offloads_optimizer;
-  rules.late_rows = has_late_rows(config, rules, space, copies);
-  rules.lookup_rows = has_lookup_rows(config, rules, space, copies);
   return rules;
 }
 

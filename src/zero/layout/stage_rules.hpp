@@ -36,11 +36,6 @@ struct StageRules {
   /// Then stages 2, 3: complete gradients of a unit leave the device in every micro-step; with
   /// reduce_once in the last.
   bool offloads_gradients = false;
-  /// A tied embedding is reduced after the head's backward pass, but for the rows that its own
-  /// backward pass changes: see LateRows.
-  bool late_rows = false;
-  /// The rows that an embedding's lookup reads are gathered before the rest of it: see LookupRows.
-  bool lookup_rows = false;
 };
 
 /// A single rank owns every element: all stages are the same there and no data moves.

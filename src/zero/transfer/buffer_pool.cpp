@@ -1,7 +1,5 @@
 #include "transfer/buffer_pool.hpp"
 
-#include <algorithm>
-
 #include "tessera/core/error.hpp"
 
 namespace tessera::zero::detail {
@@ -21,11 +19,6 @@ BufferPool::Entry BufferPool::take(std::int64_t numel) {
   Entry entry{buffers_[best->index].view(0, numel), best->ready, best->index};
   free_.erase(best);
   return entry;
-}
-
-bool BufferPool::has_free(std::int64_t numel) const {
-  return std::any_of(free_.begin(), free_.end(),
-                     [&](Free const& entry) { return capacity_[entry.index] == numel; });
 }
 
 void BufferPool::give_back(Entry const& entry, memory::Event ready) {

@@ -26,8 +26,6 @@ class BufferPool {
   /// The smallest free buffer that is large enough and at most twice as large as needed, else a new
   /// one. Collective when it allocates.
   Entry take(std::int64_t numel);
-  /// Whether take() finds a free buffer of exactly this size.
-  bool has_free(std::int64_t numel) const;
   /// The buffer may be written again after @p ready.
   void give_back(Entry const& entry, memory::Event ready);
   /// Free buffers may be written only after @p ready, which is later than the events that

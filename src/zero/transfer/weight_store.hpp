@@ -29,23 +29,9 @@ class WeightStore {
   virtual void set_prefetch_order(std::vector<UnitIndex> acquisitions) = 0;
   virtual memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) = 0;
 
-  /// As ParamProvider::announce_lookup(): the pass that begins next. Collective.
-  virtual void announce_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) {
-    (void)unit, (void)parameter, (void)rows;
-  }
-  /// As Engine::announce_next_lookup(). Collective.
-  virtual void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) {
-    (void)unit, (void)parameter, (void)rows;
-  }
-  /// A training pass in the order of the last one will follow the next update. On all ranks or on
-  /// none.
-  virtual void expect_pass() {}
-  /// The updates that follow are those of a step, of all units: those that an expected pass reads
-  /// first may be gathered while later ones are updated. @return only some rows of the first unit
-  /// are gathered for the lookup, so it may follow the second. Collective.
-  virtual bool begin_updates() { return false; }
-  /// As Engine::lookup_rows().
-  virtual std::optional<std::int64_t> lookup_rows() const { return {}; }
+  /// The updates that follow are those of a step, of all units. The next pass is expected in the
+  /// order of the last one: units that it reads first may be gathered while later ones are updated.
+  virtual void begin_updates() {}
 
   /// Working weights of the region that this rank updates (Ownership::begin on): its address while
   /// the region is open.

@@ -100,8 +100,7 @@ void fill_part(StoreContext const& context, ParameterSubset const& subset, Part 
 
 std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
                                                StoreContext const& context) {
-  return rules.shards_weights ? make_gathered_weights(context, rules)
-                              : make_resident_weights(context, rules);
+  return rules.shards_weights ? make_gathered_weights(context) : make_resident_weights(context);
 }
 
 void fill_shards(StoreContext const& context, WeightStore const& weights,
@@ -141,8 +140,7 @@ FrozenWeights::FrozenWeights(EngineConfig const& config, std::vector<memory::Uni
       context_{config_, plan_, {}, groups.shards(), compute} {
   context_.secondary = groups.secondary();
   config_ = with_share_of_limits(config, plan_, trained);
-  auto rules = rules_for(config_, plan_.ranks(), memory::memory_space_of(compute));
-  rules.lookup_rows = false;  // no update makes their copies stale
+  auto const rules = rules_for(config_, plan_.ranks(), memory::memory_space_of(compute));
   context_.ownership = {&plan_, Rank(groups.shards().rank()), !rules.shards_optimizer};
   if (!subset_.empty()) store_ = make_weight_store(rules, context_);
 }

@@ -13,7 +13,6 @@
 #include "transfer/buffer_pool.hpp"
 #include "transfer/comm_buffer.hpp"
 #include "weights/coded_gather.hpp"
-#include "weights/lookup_rows.hpp"
 #include "weights/prefetch_control.hpp"
 #include "weights/secondary_shards.hpp"
 #include "weights/shard_store.hpp"
@@ -63,7 +62,7 @@ std::unique_ptr<ShardStore> make_shard_store(StoreContext const& context) {
 
 class GatheredWeights final : public WeightStore {
  public:
-  GatheredWeights(StoreContext const& context, StageRules const& rules)
+  explicit GatheredWeights(StoreContext const& context)
       : context_(context),
         shards_(make_shard_store(context)),
         secondary_(context.secondary ? std::make_unique<SecondaryShards>(context) : nullptr),
@@ -73,7 +72,6 @@ class GatheredWeights final : public WeightStore {
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0),
         is_stale_(context.plan.units().size(), false) {
-    if (rules.lookup_rows) lookup_.emplace(context);
     if (!shards_->is_streamed() || memory::BufferPlanning::active()) return;
     control_.emplace(context_.comm, context_.compute);
     shards_->observe_reads([this](UnitIndex unit, auto const& begin, auto const& end) {
@@ -81,33 +79,18 @@ class GatheredWeights final : public WeightStore {
     });
   }
 
-  void announce_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    if (lookup_) announced_.emplace(unit, parameter, rows);
-  }
-  void announce_next_lookup(UnitIndex unit, std::size_t parameter, memory::RowList rows) override {
-    if (lookup_) announced_next_.emplace(unit, parameter, rows);
-  }
-  std::optional<std::int64_t> lookup_rows() const override {
-    return lookup_ ? lookup_->count() : std::nullopt;
-  }
-
   void set_prefetch_order(std::vector<UnitIndex> acquisitions) override {
     if (control_)
       control_->begin_pass(acquisitions, {earliest_gathers(acquisitions), shards_->read_buffers()});
-    order_of_pass_ = acquisitions;
     gathers_ahead_ = false;
-    bool const has_rows = has_rows_of(acquisitions),
-               looks_up = has_rows || begin_lookup(acquisitions);
-    set_order(std::move(acquisitions), looks_up);
+    order_ = std::move(acquisitions);
+    next_ = 0;
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
       if (state(u) && state(u)->leases == 0 && !stays(u)) drop(u, context_.compute);
-    if (looks_up && !has_rows) gather_rows();
     prefetch();
-    count_next_rows();
   }
 
   memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
-    if (looked_up_) return lease_rows(unit, compute);
     ++next_;
     if (!state(unit)) fetch(unit);
     ++state(unit)->leases;
@@ -139,26 +122,18 @@ class GatheredWeights final : public WeightStore {
     if (state(unit)) drop(unit, context_.compute);
     pool_.delay_free(context_.compute.record());
     is_stale_[position(unit)] = false;
-    if (!gathers_ahead_) return;
-    if (looks_up_next_ && unit == lookup_->unit()) gather_rows();
-    prefetch();
+    if (gathers_ahead_) prefetch();
   }
 
-  void expect_pass() override { expects_pass_ = context_.config.overlap_comm; }
-
-  bool begin_updates() override {
-    bool const expects_pass = std::exchange(expects_pass_, false);
-    if (!expects_pass || shards_->is_streamed() || order_of_pass_.empty()) return false;
-    gathers_ahead_ = true;
+  void begin_updates() override {
+    gathers_ahead_ = context_.config.overlap_comm && !shards_->is_streamed();
+    if (!gathers_ahead_) return;
     is_stale_.assign(is_stale_.size(), true);
-    looks_up_next_ = lookup_ && lookup_->begin(order_of_pass_.front());
-    set_order(order_of_pass_, looks_up_next_);
-    return looks_up_next_;
+    next_ = 0;
   }
 
   void prepare_update() override {
     gathers_ahead_ = false;
-    forget_rows();
     if (control_) control_->end_pass();
     for (auto& g : gathered_) {
       if (!g) continue;
@@ -172,15 +147,13 @@ class GatheredWeights final : public WeightStore {
   void synchronize() override {
     for (auto& g : gathered_)
       if (g) context_.comm.wait(std::exchange(g->arriving, {}));
-    if (lookup_) lookup_->wait();
   }
 
   std::size_t weight_bytes() const override {
     return shards_->weight_bytes() + (secondary_ ? secondary_->bytes() : 0);
   }
   std::size_t buffer_bytes() const override {
-    return pool_.bytes() + shards_->buffer_bytes() + (coded_ ? coded_->bytes() : 0) +
-           (lookup_ ? lookup_->bytes() : 0);
+    return pool_.bytes() + shards_->buffer_bytes() + (coded_ ? coded_->bytes() : 0);
   }
   std::size_t swapped_bytes() const override { return shards_->swapped_bytes(); }
   HostUse host_use() const override { return shards_->host_use(); }
@@ -191,25 +164,6 @@ class GatheredWeights final : public WeightStore {
   }
 
  private:
-  /// Of a pass that begins after the call that has named them.
-  struct Announced {
-    Announced(UnitIndex of, std::size_t its_parameter, memory::RowList list)
-        : unit(of), parameter(its_parameter), count(list.count), is_planned(!list.rows) {
-      if (list.rows) numbers.assign(list.rows, list.rows + list.count);
-    }
-    memory::RowList rows() const { return {is_planned ? nullptr : numbers.data(), count}; }
-
-    UnitIndex unit;
-    std::size_t parameter;
-    std::vector<std::int32_t> numbers;
-    std::int64_t count;
-    bool is_planned;
-  };
-  /// A unit of which only the rows of a lookup are gathered, in a buffer of the complete one.
-  struct LookedUp {
-    UnitIndex unit;
-    BufferPool::Entry buffer;
-  };
   struct Gathered {
     BufferPool::Entry buffer;
     comm::Pending arriving;  ///< last piece of the all-gather, until the compute queue waits for it
@@ -233,82 +187,6 @@ class GatheredWeights final : public WeightStore {
     live_numel_ += layout.padded_numel;
   }
 
-  /// @param looks_up the first acquisition is that of rows, which are apart
-  void set_order(std::vector<UnitIndex> order, bool looks_up) {
-    if (looks_up) order.erase(order.begin());
-    order_ = std::move(order);
-    next_ = 0;
-  }
-
-  /// Whether the first acquisition reads announced rows, few enough, of a unit that would not stay
-  /// gathered until it is needed again. Then the rows replace a complete gather.
-  bool begin_lookup(std::vector<UnitIndex> const& order) {
-    auto const announced = std::exchange(announced_, std::nullopt);
-    if (!announced || state(announced->unit) || !looks_up(order, *announced)) return false;
-    lookup_->announce(announced->unit, announced->parameter, announced->rows());
-    return lookup_->begin(announced->unit);
-  }
-  bool looks_up(std::vector<UnitIndex> const& order, Announced const& announced) const {
-    return !order.empty() && order.front() == announced.unit && !stays_gathered(order);
-  }
-  /// The next step's first pass is expected to have the order of this one, its step's last.
-  void count_next_rows() {
-    auto const next = std::exchange(announced_next_, std::nullopt);
-    if (next && looks_up(order_of_pass_, *next))
-      lookup_->announce(next->unit, next->parameter, next->rows());
-  }
-  /// Whether the rows of the pass's lookup have been gathered while units were updated. Those of
-  /// another pass than the one that was expected are forgotten.
-  bool has_rows_of(std::vector<UnitIndex> const& order) {
-    if (!looked_up_) return false;
-    if (!announced_ || order.empty() || order.front() != looked_up_->unit) {
-      forget_rows();
-      return false;
-    }
-    auto const announced = *std::exchange(announced_, std::nullopt);
-    TESSERA_VALIDATE(lookup_->covers(announced.unit, announced.parameter, announced.rows()),
-                     InternalError,
-                     "the pass looks up other rows than announce_next_lookup() has said, and at "
-                     "stage 3 the other ranks have sent only those; announce the pass that comes");
-    return true;
-  }
-  void forget_rows() {
-    if (!looked_up_) return;
-    pool_.give_back(looked_up_->buffer, context_.compute.record());
-    live_numel_ -= numel(looked_up_->unit);
-    looked_up_.reset();
-  }
-  /// Whether the first unit of an order is soon needed again, or with all units in between fits
-  /// the limits.
-  bool stays_gathered(std::vector<UnitIndex> const& order) const {
-    auto const again = std::find(order.begin() + 1, order.end(), order.front());
-    if (again == order.end()) return false;
-    std::int64_t ahead = numel(order.front());
-    std::for_each(order.begin() + 1, again, [&](UnitIndex unit) { ahead += numel(unit); });
-    auto const& c = context_.config;
-    return again - order.begin() <= static_cast<std::ptrdiff_t>(imminent) ||
-           ahead <= std::min(c.prefetch_bucket_size, c.max_live_parameters);
-  }
-  void gather_rows() {
-    auto const unit = lookup_->unit();
-    looked_up_.emplace(LookedUp{unit, pool_.take(numel(unit))});
-    live_numel_ += numel(unit);
-    auto const shard = shards_->fetch(unit, looked_up_->buffer.ready);
-    lookup_->gather(shard.values, shard.ready);
-  }
-  memory::WeightLease lease_rows(UnitIndex unit, memory::Queue& compute) {
-    TESSERA_EXPECT(unit == looked_up_->unit);
-    auto const buffer = std::exchange(looked_up_, std::nullopt)->buffer;
-    compute.wait(buffer.ready);
-    poison(compute, buffer.data);
-    lookup_->write(buffer.data);
-    auto const views =
-        parameter_views(context_.plan.unit(unit), buffer.data.data(), context_.config.dtype);
-    return {{views.begin(), views.end()}, [this, buffer, unit, &compute] {
-              pool_.give_back(buffer, compute.record());
-              live_numel_ -= numel(unit);
-            }};
-  }
   /// With contracts on, a read of what is not gathered shows.
   static void poison(memory::Queue& compute, memory::TensorView data) {
 #ifdef TESSERA_ASSERTIONS
@@ -367,15 +245,6 @@ class GatheredWeights final : public WeightStore {
     }
   }
 
-  /// Whether prefetch_bucket_size holds a unit behind @p ahead elements. One that would take most
-  /// of it, as an embedding for the head, needs no place there where it has a buffer in any case:
-  /// else its gather would begin too late for its length.
-  bool fits_bucket(UnitIndex unit, std::int64_t ahead, bool has_buffer) const {
-    auto const bucket = context_.config.prefetch_bucket_size;
-    return ahead + numel(unit) <= bucket ||
-           (has_buffer && ahead <= bucket && 2 * numel(unit) > bucket);
-  }
-
   /// Prefetches the following units up to prefetch_bucket_size and the chosen depth, always at
   /// least one, while all gathered units fit max_live_parameters.
   void prefetch() {
@@ -384,8 +253,7 @@ class GatheredWeights final : public WeightStore {
       if (state(unit) && state(unit)->leases > 0) return true;
       if (is_stale_[position(unit)]) return false;
       if (control_ && distance >= control_->depth()) return false;
-      if (ahead > 0 && !fits_bucket(unit, ahead, state(unit) || pool_.has_free(numel(unit))))
-        return false;
+      if (ahead > 0 && ahead + numel(unit) > context_.config.prefetch_bucket_size) return false;
       if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters)
         return false;
       if (!state(unit)) fetch(unit);
@@ -408,9 +276,9 @@ class GatheredWeights final : public WeightStore {
     bool found = false;
     std::int64_t ahead = 0;
     look_ahead([&](UnitIndex coming, std::size_t distance) {
-      bool const affordable = fits_bucket(coming, ahead, state(coming).has_value()) &&
-                              live_numel_ <= context_.config.max_live_parameters;
       ahead += numel(coming);
+      bool const affordable = ahead <= context_.config.prefetch_bucket_size &&
+                              live_numel_ <= context_.config.max_live_parameters;
       if (!affordable && distance >= imminent) return false;
       found = coming == unit;
       return !found;
@@ -440,28 +308,20 @@ class GatheredWeights final : public WeightStore {
   std::unique_ptr<CodedGather> coded_;  ///< null: weights travel as values
   BufferPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
-  std::vector<UnitIndex> order_of_pass_;  ///< all acquisitions of the last pass that has begun
-  std::vector<UnitIndex> order_;          ///< prefetch order of the pass at hand or expected
-  std::size_t next_ = 0;                  ///< the next one's place in order_
+  std::vector<UnitIndex> order_;  ///< of the pass at hand, or of the last one and the next
+  std::size_t next_ = 0;          ///< the next acquisition's place in order_
   std::int64_t live_numel_ = 0;
-  std::optional<LookupRows> lookup_;
-  std::optional<Announced> announced_;       ///< of the pass that begins next
-  std::optional<Announced> announced_next_;  ///< of the next step's first pass
-  std::optional<LookedUp> looked_up_;        ///< until it is acquired
-  std::vector<int> seen_;                    ///< the glance that last met a unit
+  std::vector<int> seen_;  ///< the glance that last met a unit
   int glance_ = 0;
   std::vector<bool> is_stale_;              ///< the step at hand has yet to update the unit
-  bool expects_pass_ = false;               ///< in the order of the last one, after the next update
-  bool gathers_ahead_ = false;              ///< for that pass, while units are updated
-  bool looks_up_next_ = false;              ///< that pass begins with a lookup of rows
+  bool gathers_ahead_ = false;              ///< for the next pass, while units are updated
   std::optional<PrefetchControl> control_;  ///< of shards in host memory of a device, or on a drive
 };
 
 }  // namespace
 
-std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context,
-                                                   StageRules const& rules) {
-  return std::make_unique<GatheredWeights>(context, rules);
+std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context) {
+  return std::make_unique<GatheredWeights>(context);
 }
 
 }  // namespace tessera::zero::detail

@@ -7,7 +7,6 @@
 
 namespace tessera::zero::detail {
 
-std::unique_ptr<WeightStore> make_resident_weights(StoreContext const& context,
-                                                   StageRules const& rules = {});
+std::unique_ptr<WeightStore> make_resident_weights(StoreContext const& context);
 
 }  // namespace tessera::zero::detail

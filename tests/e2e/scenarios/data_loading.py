@@ -29,13 +29,13 @@ def other_tokenizers(b):
         assert len(b.losses(kind)) == 2
 
 
-def lookups_of_the_next_step(b):
-    """Rows of the embedding that are gathered for the tokens of the next step, and at stage 3 the first units too: the losses of runs that
-    gather completely, and at the begin of a step, with several micro-steps, evaluations, threads that load ahead and a resume."""
+def gathers_for_the_next_step(b):
+    """Weights that are gathered while others are updated, at stage 3 for the next pass: the losses of runs that gather at the begin of a step, with
+    several micro-steps, evaluations, threads that load ahead and a resume."""
     for stage in (1, 3):
         runs = {}
         for overlaps in (False, True):
-            name = f"{'rows' if overlaps else 'complete'}{stage}"
+            name = f"{'ahead' if overlaps else 'at_begin'}{stage}"
             keys = {"stage": stage, "overlap_comm": overlaps, "stage3_prefetch_bucket_size": 1000}
             ds = b.config(f"{name}.json", zero(stage, zero_optimization=keys))
             options = dict(deepspeed=ds, per_device_train_batch_size=2, gradient_accumulation_steps=2, save_strategy="steps", save_steps=4,
@@ -43,6 +43,4 @@ def lookups_of_the_next_step(b):
             for steps in (4, 8):
                 b.train(2, b.common(name, **dict(options, max_steps=steps, dataloader_num_workers=int(overlaps))))
             runs[overlaps] = [(m.get("loss"), m.get("eval_loss")) for m in b.metrics(name)]
-            assert overlaps == ("embedding lookup" in b.status(name)["uses"]), (name, b.status(name)["uses"])
         assert runs[True] == runs[False] and len(runs[True]) > 8, (stage, runs)
-        assert b.status(f"rows{stage}")["uses"]["embedding lookup"]["rows"] > 0, b.status(f"rows{stage}")["uses"]

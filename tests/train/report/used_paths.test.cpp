@@ -33,21 +33,6 @@ TEST(UsedPaths, AreThoseOfTheStep) {
   EXPECT_GT(tree.at("attention").at("tiles on the host").as_int(), 0);
   EXPECT_EQ(tree.at("gradient reduction").at("largest_message").as_int(), 12'345'678);
   EXPECT_EQ(used_paths(config, 1).find("gradient reduction"), nullptr);
-  EXPECT_THAT(text, Not(HasSubstr("tied")));
-  EXPECT_THAT(
-      used_paths_text(config, 2, 12'345),
-      HasSubstr("; tied embedding reduced while the blocks compute, 12,345 rows at the end;"));
-  EXPECT_THAT(used_paths_text(config, 2, 0),
-              HasSubstr("; tied embedding reduced at the end of backward;"));
-  EXPECT_EQ(tree.find("tied embedding"), nullptr);
-  EXPECT_THAT(text, Not(HasSubstr("lookup")));
-  EXPECT_THAT(used_paths_text(config, 2, {}, 4'321),
-              HasSubstr("; 4,321 rows of the embedding gathered for the lookup;"));
-  EXPECT_THAT(used_paths_text(config, 2, {}, 0),
-              HasSubstr("; embedding gathered completely for the lookup;"));
-  EXPECT_EQ(tree.find("embedding lookup"), nullptr);
-  EXPECT_EQ(used_paths(config, 2, {}, 7).at("embedding lookup").at("rows").as_int(), 7);
-  EXPECT_EQ(used_paths(config, 2, 7).at("tied embedding").at("late_rows").as_int(), 7);
   config.weight_code_bits = 8;
   config.quantized_gradients = {.ranks_per_node = 2, .feedback = {}};
   EXPECT_THAT(used_paths_text(config, 4),

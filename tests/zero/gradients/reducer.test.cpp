@@ -66,23 +66,6 @@ TEST(Reducer, ReduceScatterAddsToTheShard) {
   EXPECT_EQ(reducer.buffer_bytes(), 0u) << "the wire has the gradients' dtype";
 }
 
-TEST(Reducer, KeepsMoreBuffersWhereMoreMayFly) {
-  test::Parts parts;
-  Reducer reducer(parts.context, Averaging{});
-  Arrays a(parts), out(parts);
-  std::vector<int> retired;
-  reducer.let_fly(2);
-  for (int i = 1; i <= 3; ++i)
-    reducer.reduce_scatter(first_unit, a.view(), out.view(), {},
-                           [&retired, i](auto) { retired.push_back(i); });
-  EXPECT_EQ(retired, std::vector<int>{1});
-  reducer.let_fly(1);
-  reducer.reduce_scatter(first_unit, a.view(), out.view(), {}, [&](auto) { retired.push_back(4); });
-  EXPECT_EQ(retired, (std::vector<int>{1, 2, 3}));
-  reducer.wait_all();
-  EXPECT_EQ(retired, (std::vector<int>{1, 2, 3, 4}));
-}
-
 /// One reduction stays in flight; the next one retires it.
 TEST(Reducer, RetiresTheOlderBufferWhenTheNextIsReduced) {
   test::Parts parts;

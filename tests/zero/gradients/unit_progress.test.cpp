@@ -36,16 +36,6 @@ TEST(UnitProgress, KnowsTheFirstIncompleteUnit) {
   p.progress.expect_all_complete();
 }
 
-TEST(UnitProgress, RowsRemainBetweenTheFirstLeaseAndTheEnd) {
-  test::Parts parts;
-  UnitProgress progress(parts.plan, parts.units);
-  EXPECT_THROW(progress.expect_open(first_unit), InternalError);
-  progress.open(first_unit);
-  progress.expect_open(first_unit);
-  progress.complete(first_unit);
-  EXPECT_THROW(progress.expect_open(first_unit), InternalError);
-}
-
 TEST(UnitProgress, ZeroesWhatNoKernelWrites) {
   test::Parts parts;
   auto units = parts.units;

@@ -97,65 +97,6 @@ TEST(StageRules, Fp16GradientsOfShardGroupsAreDividedTwice) {
   EXPECT_EQ(averaging(c), (Factors{8, 1, 1, 1}));
 }
 
-/// Late rows are of gradients that the host sums over the ranks and nobody divides in between.
-TEST(StageRules, LateRowsAreOfPlainSumsOnTheHost) {
-  using memory::MemorySpace;
-  for (int stage = 0; stage <= 3; ++stage) {
-    EngineConfig c;
-    c.stage = stage;
-    EXPECT_TRUE(rules_for(c, 4).late_rows);
-    EXPECT_FALSE(rules_for(c, 1).late_rows);
-    EXPECT_FALSE(rules_for(c, 4, MemorySpace::device).late_rows);
-    EXPECT_FALSE(rules_for(c, 4, MemorySpace::host, 2).late_rows) << "copies of the states";
-    auto other = c;
-    other.overlap_comm = false;
-    EXPECT_FALSE(rules_for(other, 4).late_rows);
-    other = c;
-    other.sum_order = SumOrder::tree;
-    EXPECT_FALSE(rules_for(other, 4).late_rows);
-    other = c;
-    other.dtype = other.communication_dtype = Dtype::fp16;
-    EXPECT_EQ(rules_for(other, 4).late_rows, rules_for(other, 4).averaging.before == 1.0);
-  }
-  EngineConfig quantized;
-  quantized.stage = 3;
-  quantized.quantized_gradients.emplace();
-  EXPECT_FALSE(rules_for(quantized, 4).late_rows);
-}
-
-/// Rows for the lookup are of the host's weights in memory, gathered as values over all ranks.
-TEST(StageRules, LookupRowsAreOfPlainGathersOnTheHost) {
-  using memory::MemorySpace;
-  for (int stage = 0; stage <= 3; ++stage) {
-    EngineConfig c;
-    c.stage = stage;
-    EXPECT_EQ(rules_for(c, 4).lookup_rows, stage > 0);
-    EXPECT_FALSE(rules_for(c, 1).lookup_rows);
-    EXPECT_FALSE(rules_for(c, 4, MemorySpace::device).lookup_rows);
-    EXPECT_FALSE(rules_for(c, 4, MemorySpace::host, 2).lookup_rows) << "copies of the states";
-    auto other = c;
-    other.sum_order = SumOrder::tree;
-    EXPECT_FALSE(rules_for(other, 4).lookup_rows);
-    other = c;
-    other.overlap_comm = false;
-    EXPECT_FALSE(rules_for(other, 4).lookup_rows);
-    other = c;
-    other.use = EngineUse::inference;
-    EXPECT_FALSE(rules_for(other, 4).lookup_rows);
-  }
-  EngineConfig c;
-  c.stage = 3;
-  auto other = c;
-  other.weight_code_bits = 8;
-  EXPECT_FALSE(rules_for(other, 4).lookup_rows);
-  other = c;
-  other.secondary_group_size = 2;
-  EXPECT_FALSE(rules_for(other, 4).lookup_rows);
-  other = c;
-  other.weight_swap.emplace();
-  EXPECT_FALSE(rules_for(other, 4).lookup_rows);
-}
-
 TEST(StageRules, RefuseDivisionsThatAReduceScatterDoesNotKnow) {
   auto c = config_of(3, Dtype::fp16);
   c.reduction.average = GradientAverage::sum;

@@ -32,16 +32,6 @@ TEST(BufferPool, DoesNotWasteABufferOfMoreThanTwiceTheSize) {
   EXPECT_EQ(pool.take(50).data.data(), large.data.data());
 }
 
-TEST(BufferPool, KnowsAFreeBufferOfASize) {
-  auto const comm = comm::make_loopback();
-  BufferPool pool("test", Dtype::fp32, *comm);
-  auto const buffer = pool.take(100);
-  EXPECT_FALSE(pool.has_free(100)) << "it is taken";
-  pool.give_back(buffer, {});
-  EXPECT_TRUE(pool.has_free(100));
-  EXPECT_FALSE(pool.has_free(99)) << "of another size, which take() would give";
-}
-
 /// Free and new buffers wait for the delay, buffers given back later for their own event.
 TEST(BufferPool, DelaysFreeBuffers) {
   auto const comm = comm::make_loopback();

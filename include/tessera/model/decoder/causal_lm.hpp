@@ -92,11 +92,6 @@ class CausalLm {
   /// before it reads the first sum.
   virtual LossSum train(Batch const& batch, PassSettings const& settings,
                         memory::ParamProvider& params, memory::Queue& compute) = 0;
-  /// Before the last pass of a step: tells @p params what train() with @p batch, the first of the
-  /// next step, will look up.
-  virtual void announce_next(Batch const& batch, memory::ParamProvider& params) const {
-    (void)batch, (void)params;
-  }
   /// Forward only, no dropout.
   virtual LossSum evaluate(Batch const& batch, memory::ParamProvider& params,
                            memory::Queue& compute) = 0;

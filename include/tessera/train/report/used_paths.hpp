@@ -4,7 +4,6 @@
 /// hidden.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
@@ -21,14 +20,9 @@ struct ResidentPages {
 ResidentPages resident_pages();
 
 /// status.json's member "uses".
-/// @param late_rows, lookup_rows of the first step, see zero::Engine
-ConfigTree used_paths(zero::EngineConfig const& engine, int ranks,
-                      std::optional<std::int64_t> late_rows = {},
-                      std::optional<std::int64_t> lookup_rows = {});
+ConfigTree used_paths(zero::EngineConfig const& engine, int ranks);
 /// "attention tiles on the host; products oneDNN fp32; gradients reduced in fp32 over 2 ranks, ..."
-std::string used_paths_text(zero::EngineConfig const& engine, int ranks,
-                            std::optional<std::int64_t> late_rows = {},
-                            std::optional<std::int64_t> lookup_rows = {});
+std::string used_paths_text(zero::EngineConfig const& engine, int ranks);
 
 /// How the parts of a step were launched, for metrics.jsonl and status.json.
 ConfigTree graph_status(memory::GraphLaunches const& launches);

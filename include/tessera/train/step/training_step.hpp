@@ -45,15 +45,7 @@ class TrainingStep {
   StepOutcome run(std::int64_t step, data::Sampler& sampler, double learning_rate);
 
  private:
-  struct LoadedStep {
-    std::int64_t step;
-    data::SamplerConfig sampler;
-    std::vector<data::LoadedBatch> micro_batches;
-  };
   data::LoadedBatch stand_in() const;
-  /// Loads the next step and announces its first micro-batch, where the engine gathers its rows of
-  /// the embedding first. @return seconds that loading took
-  double announce_next(std::int64_t step, data::Sampler const& sampler);
   zero::StepValues values(std::vector<model::LossSum> const& losses, double seconds) const;
   std::vector<data::LoadedBatch> load(std::int64_t step, data::Sampler const& sampler);
   std::int64_t predictions(std::int64_t samples,
@@ -66,7 +58,6 @@ class TrainingStep {
   data::TokenSequences sequences_;
   Options options_;
   std::unique_ptr<data::BatchLoader> loader_;
-  std::optional<LoadedStep> next_;
 };
 
 }  // namespace tessera::train

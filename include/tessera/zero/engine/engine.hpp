@@ -77,9 +77,9 @@ class Engine : public memory::ParamProvider {
   /// those of another one, and its gradients do not count.
   virtual void begin_empty_micro_step(int index, int count) = 0;
   /// Reduces the gradients, computes norm and overflow, clips, updates, and all-gathers the updated
-  /// weights; at stage 3 those that an announced pass reads first. On a device the host waits once,
-  /// for the overflow flag, after it has enqueued the update; on overflow that update changes
-  /// nothing.
+  /// weights; at stage 3 those that a pass in the order of the last one reads first. On a device
+  /// the host waits once, for the overflow flag, after it has enqueued the update; on overflow that
+  /// update changes nothing.
   /// @param values of this rank, see StepResult::sums
   virtual StepResult finish_step(double learning_rate, StepValues const& values) = 0;
   StepResult finish_step(double learning_rate) { return finish_step(learning_rate, {}); }
@@ -106,12 +106,6 @@ class Engine : public memory::ParamProvider {
   /// With weights in host memory of a device or on a drive, once a pass has been measured. Of
   /// parameters that train and parameters that do not, those whose transfers take longer.
   virtual std::optional<PrefetchReport> prefetch() const { return {}; }
-  /// Rows of a tied embedding whose gradients the last step reduced at the end, and the others
-  /// before; 0: all at the end. None without such an embedding or other ranks.
-  virtual std::optional<std::int64_t> late_rows() const { return {}; }
-  /// Rows of an embedding that were gathered for a lookup without the rest of it, the last time
-  /// that it could be so; 0: they were too many. None without announced lookups or other ranks.
-  virtual std::optional<std::int64_t> lookup_rows() const { return {}; }
 };
 
 /// @param comm all ranks; outlives the engine

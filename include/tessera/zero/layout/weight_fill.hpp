@@ -10,7 +10,7 @@ namespace tessera::zero {
 
 /// Writes @p numel fp32 values of a parameter, from element @p first on, to @p out. @p parameter is
 /// the index of the parameter in the model's unit.
-using WeightFill = std::function<void(UnitIndex unit, int parameter, std::int64_t first,
+using WeightFill = std::function<void(memory::UnitIndex unit, int parameter, std::int64_t first,
                                       std::int64_t numel, float* out)>;
 
 }  // namespace tessera::zero
