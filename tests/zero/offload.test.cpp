@@ -145,6 +145,18 @@ TEST(OffloadedTraining, AddsQuantizedGradientsOfSeveralMicroSteps) {
   }
 }
 
+/// Padding shares the scales of its neighbors: it is zero also in weights that return.
+TEST(OffloadedTraining, ReturnsWeightsThatHaveTheSameCodes) {
+  for (int const bits : {8, 4}) {
+    auto training = test::small_training(3, Dtype::bf16);
+    training.steps = 3;
+    training.config.weight_code_bits = bits;
+    auto const without = on_device(training);
+    training.config.optimizer_offload = to_the_cpu(3000, 2);
+    expect_same(on_device(training, 30), without);
+  }
+}
+
 TEST(OffloadedTraining, TakesMasterWeightsOf16Bits) {
   for (int stage = 1; stage <= 3; ++stage)
     for (auto const* optimizer : {"AdamW", "Lion"}) {
