@@ -142,7 +142,8 @@ inline zero::EngineConfig config_of(Modes const& m, int ranks) {
   config.reduce_once = m.reductions == Reductions::once;
   config.sum_order = m.order == Order::tree ? zero::SumOrder::tree : zero::SumOrder::ranks;
   config.reduce_bucket_size = config.allgather_bucket_size = 1000;
-  config.prefetch_bucket_size = 600;
+  // One unit ahead, so that units are gathered again in the backward pass; or the small ones.
+  config.prefetch_bucket_size = m.micro_steps == MicroSteps::one ? 0 : 600;
   bool const has_offload_option = m.share == HostShare::part || m.update == HostUpdate::delayed;
   TESSERA_VALIDATE(m.states != StatesPlace::resident || !has_offload_option, ConfigError,
                    "cannot be expressed: ratio and delay are of offloaded states");
