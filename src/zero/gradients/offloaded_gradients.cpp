@@ -111,6 +111,8 @@ class OffloadedGradients final : public GradientFlow {
     micro_ = micro;
     progress_.begin_micro_step();
     reducer_.retire_all();
+    // Sums of codes must have left before this micro-step brings them back.
+    if (auto* const coded = reducer_.coded()) coded->finish();
   }
 
   memory::GradientLease lease(UnitIndex unit) override {

@@ -7,6 +7,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/host_buffer.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::zero::detail {
 
@@ -56,6 +57,7 @@ void HostUpdate::wait() const {
 
 void HostUpdate::start(std::size_t tile, Work const& work) {
   worker_->wait(buffer_of(tile).returned);
+  if (!memory::BufferPlanning::active()) worker_->submit([this, tile] { clear_padding(tile); });
   work(*worker_, tile);
   buffer_of(tile).computed = worker_->record();
 }
@@ -74,6 +76,23 @@ void HostUpdate::finish(std::size_t tile) {
   else
     return_->submit([to, from = weights_of(tile), bytes] { std::memcpy(to, from, bytes); });
   buffer.returned = return_->record();
+}
+
+void HostUpdate::clear_padding(std::size_t index) const {
+  auto const& tile = offload_.tiles[index];
+  auto const first = context_.ownership.begin(tile.unit) + tile.begin, end = first + tile.numel;
+  auto const clear = [&](UnitOffset from, UnitOffset to) {
+    auto const size = static_cast<std::int64_t>(size_of(context_.config.dtype));
+    if (from < to)
+      std::memset(static_cast<std::byte*>(weights_of(index)) + (from - first) * size, 0,
+                  static_cast<std::size_t>((to - from) * size));
+  };
+  auto padding = first;
+  for (auto const& p : context_.plan.unit(tile.unit).parameters) {
+    clear(padding, std::min(p.offset, end));
+    padding = std::max(padding, std::min(p.end(), end));
+  }
+  clear(padding, end);
 }
 
 }  // namespace tessera::zero::detail

@@ -50,6 +50,8 @@ class HostUpdate {
   InFlight& buffer_of(std::size_t tile) { return in_flight_[tile % in_flight_.size()]; }
   void start(std::size_t tile, Work const& work);
   void finish(std::size_t tile);
+  /// Optimizers write no weights of padding. Quantized weights share a scale with it.
+  void clear_padding(std::size_t tile) const;
 
   StoreContext context_;
   Offload offload_;

@@ -132,6 +132,31 @@ TEST(OffloadedTraining, TakesStatesInCodesWithAndWithoutADrive) {
     }
 }
 
+/// Sums of earlier micro-steps have left the device before the next one brings them back.
+TEST(OffloadedTraining, AddsQuantizedGradientsOfSeveralMicroSteps) {
+  for (bool const has_feedback : {false, true}) {
+    auto training = test::small_training(3, Dtype::bf16);
+    training.steps = 3;
+    auto& quantized = training.config.quantized_gradients.emplace();
+    if (has_feedback) quantized.feedback.emplace();
+    auto const without = on_device(training);
+    training.config.optimizer_offload = to_the_cpu(3000, 2);
+    expect_same(on_device(training, 30), without);
+  }
+}
+
+/// Padding shares the scales of its neighbors: it is zero also in weights that return.
+TEST(OffloadedTraining, ReturnsWeightsThatHaveTheSameCodes) {
+  for (int const bits : {8, 4}) {
+    auto training = test::small_training(3, Dtype::bf16);
+    training.steps = 3;
+    training.config.weight_code_bits = bits;
+    auto const without = on_device(training);
+    training.config.optimizer_offload = to_the_cpu(3000, 2);
+    expect_same(on_device(training, 30), without);
+  }
+}
+
 TEST(OffloadedTraining, TakesMasterWeightsOf16Bits) {
   for (int stage = 1; stage <= 3; ++stage)
     for (auto const* optimizer : {"AdamW", "Lion"}) {
