@@ -18,8 +18,8 @@
 #include "exact_model.hpp"
 #include "fake_device.hpp"
 #include "pairwise_modes.hpp"
-#include "tessera/comm/device_collectives.hpp"
-#include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/compose/device_collectives.hpp"
+#include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::test {

@@ -12,7 +12,7 @@
 #include "covering_array.hpp"
 #include "exact_model.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/zero/engine.hpp"
+#include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
 
