@@ -87,7 +87,7 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
   State state{.spec = spec, .plan = plan_of(context_.plan, spec.extent), .placement = placement};
   check_placement(state);
   if (spec.encoding != optim::Encoding::values) {
-    state.coded = std::make_shared<CodedState>(spec, ownership(state), state.placement.space);
+    state.coded = std::make_shared<QuantizedState>(spec, ownership(state), state.placement.space);
     return state;
   }
   bool const is_in_memory = is_allocated && !(context_.config.optimizer_swap &&
@@ -136,10 +136,8 @@ void OptimizerState::prepare_swap() {
                    " master weights, which a drive does not hold; use fp32 master weights, or "
                    "device \"cpu\"");
   std::vector<std::string> names;
-  bool has_codes = false;
   for (std::size_t k = 0; k < states_.size(); ++k) {
     bool const is_swapped = is_swappable(states_[k]);
-    has_codes = has_codes || states_[k].coded;
     if (is_swapped) states_[k].swapped = names.size();
     if (is_swapped) names.push_back(spec(k).name);
   }
@@ -148,7 +146,6 @@ void OptimizerState::prepare_swap() {
       " and fp32 weights: no state of it goes to a drive; leave offload_optimizer out, "
       "or use bf16 or fp16");
   auto swap = *context_.config.optimizer_swap;
-  if (has_codes) swap.tile_numel = rounded_to_chunks(swap.tile_numel);
   if (updates_complete_units()) swap.tile_numel = std::numeric_limits<std::int64_t>::max() / 2;
   std::vector<SwappedStates::Region> regions;
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)

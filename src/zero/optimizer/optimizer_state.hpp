@@ -10,10 +10,10 @@
 
 #include "gradients/gradient_flow.hpp"
 #include "gradients/offloaded_gradients.hpp"
-#include "optimizer/coded_state.hpp"
 #include "optimizer/host_update.hpp"
 #include "optimizer/matrix_update.hpp"
 #include "optimizer/parameter_sums.hpp"
+#include "optimizer/quantized_state.hpp"
 #include "optimizer/swapped_states.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -125,9 +125,9 @@ class OptimizerState {
     memory::Buffer buffer = {};
     memory::Buffer kept = {};     ///< with offload: of the units that stay on the device
     std::int64_t kept_begin = 0;  ///< Ownership::state_offset() of the first of them
-    std::shared_ptr<CodedState> coded = nullptr;  ///< of a state in codes
-    memory::Buffer host_copy = {};                ///< of this rank's shards
-    std::optional<std::size_t> swapped = {};      ///< its number among the states on a drive
+    std::shared_ptr<QuantizedState> coded = nullptr;  ///< of a state in codes
+    memory::Buffer host_copy = {};                    ///< of this rank's shards
+    std::optional<std::size_t> swapped = {};          ///< its number among the states on a drive
   };
   State make_state(optim::StateSpec const& spec, memory::Purpose purpose, bool is_allocated,
                    PlaceState const& place) const;
