@@ -12,6 +12,7 @@
 #include "optimizer/compressed_update.hpp"
 #include "optimizer/norm_and_overflow.hpp"
 #include "optimizer/optimizer_state.hpp"
+#include "optimizer/update_schedule.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::zero {
@@ -265,6 +266,7 @@ class StagedEngine final : public WeightsEngine {
   }
 
   Offload make_offload() {
+    validate_update(config_, rules_, *optimizer_);
     Offload out(context_, rules_, *optimizer_);
     weights_->set_host_updates(out.end);
     return out;
