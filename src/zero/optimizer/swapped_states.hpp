@@ -36,7 +36,6 @@ class SwappedStates {
   /// First and last tile of a unit, [first, end).
   std::size_t first_tile(UnitIndex unit) const { return tiles_.first(unit); }
   std::size_t end_tile(UnitIndex unit) const { return tiles_.end(unit); }
-  bool has_tile(UnitIndex unit) const { return first_tile(unit) < end_tile(unit); }
   /// Address of the values of a tile between acquire() and release().
   float* values(std::size_t tile, std::size_t state) const;
 
