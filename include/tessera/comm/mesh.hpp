@@ -16,6 +16,8 @@ class Mesh {
   /// @param world all ranks, in the order of @p shape; outlives this
   /// @throws InternalError when @p shape has another number of ranks
   Mesh(Collectives& world, topology::Mesh shape);
+  /// All ranks share one copy of the model states.
+  explicit Mesh(Collectives& world) : Mesh(world, topology::data_parallel_mesh(world.size())) {}
 
   topology::Mesh const& shape() const { return shape_; }
   /// All ranks.
