@@ -137,7 +137,7 @@ TrainingRun TrainingSetup::build() {
   check_offload(run_.config);
   check_swap_room(config, run_.model->units(), job_.session.info(), job_.comm,
                   memory::memory_space_of(*run_.compute));
-  run_.engine = zero::make_engine(config, run_.model->units(), job_.comm, *run_.compute);
+  run_.engine = zero::make_engine(config, run_.model->units(), *run_.mesh, *run_.compute);
   find_batch_size();
   plan_steps();
   reserve_memory_of_passes();

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/collectives.hpp"
+#include "tessera/comm/mesh.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/optim/optimizer.hpp"
@@ -63,7 +63,7 @@ enum class SumOrder { ranks, tree };
 struct EngineConfig {
   EngineUse use = EngineUse::training;
   int stage = 0;  ///< 0..3
-  /// Consecutive ranks that share one copy of the states (MiCS, HSDP), stages 1 to 3; 0: all ranks.
+  /// Ranks that share one copy of the states (MiCS, HSDP), stages 1 to 3; 0: those of the mesh.
   int shard_group_size = 0;
   Dtype dtype = Dtype::fp32;                ///< of weights and activations
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
@@ -237,9 +237,14 @@ struct StatePlacement {
 };
 using PlaceState = std::function<StatePlacement(optim::StateSpec const& state)>;
 
-/// @param comm all ranks; outlives the engine
+/// @param mesh of all ranks; outlives the engine. The ranks along axis shard share one copy of the
+/// states, those along every other axis have copies, and gradients are summed over all ranks.
 /// @param place called for each state, the master weights first; empty: every state is in the
 /// memory space of @p compute and is updated there
+std::unique_ptr<Engine> make_engine(EngineConfig const& config,
+                                    std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
+                                    memory::Queue& compute, PlaceState const& place = {});
+/// On the mesh of replicas and shard groups that @p config describes. @param comm all ranks
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
                                     comm::Collectives& comm, memory::Queue& compute,
