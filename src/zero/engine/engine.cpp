@@ -23,8 +23,8 @@ using namespace detail;
 class StagedEngine final : public WeightsEngine {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-               comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
-      : WeightsEngine(config, units, comm, compute),
+               std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute, PlaceState const& place)
+      : WeightsEngine(config, units, std::move(mesh), compute),
         optimizer_(optim::make_optimizer(config.optimizer)),
         offload_(make_offload()),
         host_gradients_(rules_.offloads_optimizer ? std::make_unique<HostGradients>(
@@ -297,12 +297,10 @@ class StagedEngine final : public WeightsEngine {
   bool is_delayed_ = false;  ///< the host updates; the working weights are those before the update
 };
 
-}  // namespace
-
-std::unique_ptr<Engine> make_engine(EngineConfig const& given,
-                                    std::vector<memory::UnitSpec> const& units,
-                                    comm::Collectives& comm, memory::Queue& compute,
-                                    PlaceState const& place) {
+std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineConfig const& given,
+                                std::vector<memory::UnitSpec> const& units, memory::Queue& compute,
+                                PlaceState const& place) {
+  auto& comm = mesh->world();
   validate(given);
   if (given.use == EngineUse::training)
     validate_sum_order(given, comm.size(), memory::memory_space_of(compute));
@@ -315,9 +313,9 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& given,
   std::exception_ptr refusal;
   try {
     if (config.use == EngineUse::inference)
-      engine = std::make_unique<WeightsEngine>(config, units, comm, compute);
+      engine = std::make_unique<WeightsEngine>(config, units, mesh, compute);
     else
-      engine = std::make_unique<StagedEngine>(config, units, comm, compute, place);
+      engine = std::make_unique<StagedEngine>(config, units, mesh, compute, place);
   } catch (OutOfMemoryError const&) {
     refusal = std::current_exception();
   } catch (IoError const&) {  // of a drive for swapped states
@@ -330,6 +328,30 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& given,
       "another rank has no memory or no drive for its model states; see that rank's message, "
       "or use a higher ZeRO stage, more ranks, or fewer ranks on a node");
   return engine;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_engine(EngineConfig const& given,
+                                    std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
+                                    memory::Queue& compute, PlaceState const& place) {
+  EngineConfig config = given;
+  int const ranks = mesh.shape().size(topology::Axis::shard);
+  TESSERA_VALIDATE(config.shard_group_size == 0 || config.shard_group_size == ranks, InternalError,
+                   "shard groups of ", config.shard_group_size, " ranks on a mesh ",
+                   describe(mesh.shape()));
+  if (config.stage > 0 && ranks < mesh.size()) config.shard_group_size = ranks;
+  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, config, units, compute, place);
+}
+
+std::unique_ptr<Engine> make_engine(EngineConfig const& config,
+                                    std::vector<memory::UnitSpec> const& units,
+                                    comm::Collectives& comm, memory::Queue& compute,
+                                    PlaceState const& place) {
+  validate(config);
+  int const ranks = comm.size(), group = ranks == 1 ? 0 : config.shard_group_size;
+  auto const mesh = std::make_shared<comm::Mesh>(comm, topology::data_parallel_mesh(ranks, group));
+  return make_on(mesh, config, units, compute, place);
 }
 
 }  // namespace tessera::zero
