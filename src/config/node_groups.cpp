@@ -89,6 +89,10 @@ void place_on_nodes(ResolvedConfig& config, int ranks_per_node) {
   if (config.quantized_gradients) place_quantized_gradients(config, ranks_per_node);
 }
 
+topology::Mesh mesh_of(ResolvedConfig const& config) {
+  return topology::data_parallel_mesh(config.world_size, static_cast<int>(config.shard_group_size));
+}
+
 void check_nodes_of_tree(ResolvedConfig const& config, int ranks_per_node) {
   TESSERA_VALIDATE(
       !config.reproducible_world || std::has_single_bit(static_cast<unsigned>(ranks_per_node)),

@@ -16,6 +16,7 @@
 #include "detail/tuning.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/node_groups.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
@@ -123,14 +124,14 @@ class Resolver {
   ResolvedConfig out_;
 };
 
-/// The batch triangle: total = micro * accumulation * ranks. A value that neither the JSON nor a
-/// given flag sets is derived from the others.
+/// The batch triangle: total = micro * accumulation * data-parallel ranks. A value that neither the
+/// JSON nor a given flag sets is derived from the others.
 void Resolver::resolve_batch() {
   auto const known = [this](char const* field, char const* key, char const* flag,
                             std::int64_t flag_value) -> std::int64_t {
     return written(key) || args_.given(flag) ? match(field, key, flag, flag_value) : 0;
   };
-  std::int64_t const ranks = out_.world_size;
+  std::int64_t const ranks = mesh_of(out_).data_size();
   std::int64_t micro = known("micro_batch_size", "train_micro_batch_size_per_gpu",
                              "per_device_train_batch_size", args_.per_device_train_batch_size);
   std::int64_t steps = known("accumulation_steps", "gradient_accumulation_steps",

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "detail/svg.hpp"
+#include "tessera/config/node_groups.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 
@@ -82,7 +83,7 @@ ScalingPoint simulate_point(ScalingRequest const& request, Cluster const& cluste
     auto const saved = [&](std::size_t i) { return std::max(0.0, seconds - times[i].seconds); };
     out.costs = {saved(1), saved(2), saved(3), saved(4)};
     double const sequences = static_cast<double>(out.choice.micro_batch * out.choice.accumulation) *
-                             static_cast<double>(cluster.ranks());
+                             config::mesh_of(planner.given()).data_size();
     out.tokens_per_second = sequences * static_cast<double>(planner.sequence()) / seconds;
     out.collectives = std::llround(out.time.collectives);
   } catch (ConfigError const& e) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/config/node_groups.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -30,6 +31,7 @@ class Candidate {
       : comm_(where.comm),
         choice_(choice),
         config_(planner.resolved(choice)),
+        mesh_(comm_, config::mesh_of(config_)),
         compute_(compute_queue(where)),
         model_(planner.make_model(config_)),
         tokens_(static_cast<std::size_t>(choice.micro_batch * planner.sequence())),
@@ -37,7 +39,7 @@ class Candidate {
     auto engine = train::engine_config(config_);
     // a scale that overflows would skip the updates
     if (config_.dynamic_loss_scale) engine.loss_scaler = {.static_scale = 128.0};
-    engine_ = zero::make_engine(engine, model_->units(), comm_, *compute_);
+    engine_ = zero::make_engine(engine, model_->units(), mesh_, *compute_);
     train::PlannedPasses passes;
     passes.train_rows = choice.micro_batch;
     passes.train_sequence = sequence_;
@@ -86,6 +88,7 @@ class Candidate {
   comm::Collectives& comm_;
   Choice choice_;
   config::ResolvedConfig config_;
+  comm::Mesh mesh_;
   std::unique_ptr<memory::Queue> compute_;
   std::unique_ptr<model::CausalLm> model_;
   std::unique_ptr<zero::Engine> engine_;

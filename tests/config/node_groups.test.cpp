@@ -52,6 +52,14 @@ TEST(NodeGroups, OfMiCSDivideTheRanks) {
   EXPECT_THAT(refusal(mics(1), 4, 4), HasSubstr("partitions nothing"));
 }
 
+TEST(NodeGroups, AreTheMeshOfTheRun) {
+  using topology::Axis, topology::Mesh;
+  EXPECT_EQ(mesh_of(placed(mics(2), 8, 4)), Mesh({{Axis::replicate, 4}, {Axis::shard, 2}}));
+  EXPECT_EQ(mesh_of(placed({"--fsdp", "hybrid_shard"}, 8, 4)),
+            Mesh({{Axis::replicate, 2}, {Axis::shard, 4}}));
+  EXPECT_EQ(mesh_of(placed({}, 8, 4)), Mesh({{Axis::shard, 8}}));
+}
+
 TEST(NodeGroups, OfSecondaryShardsDivideTheRanks) {
   auto const hpz = [](int size) {
     return Words{

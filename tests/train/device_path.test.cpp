@@ -119,7 +119,8 @@ TEST(DeviceGeneration, FindsTheTokensOfTransformers) {
     EXPECT_EQ(engine->memory().gradients + engine->memory().master_weights, 0u);
     std::vector<train::Tokens> prompts;
     for (auto const& row : c.at("rows").as_array()) prompts.push_back(tokens_of(row.at("prompt")));
-    auto const texts = train::generate({*model, *engine, *queue, *comm}, prompts,
+    comm::Mesh mesh(*comm);
+    auto const texts = train::generate({*model, *engine, *queue, mesh}, prompts,
                                        {.max_new_tokens = c.at("new_tokens").as_int(),
                                         .sampling = {.temperature = 0.0},
                                         .rows_per_pass = 2});

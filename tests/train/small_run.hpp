@@ -138,10 +138,11 @@ struct SmallRun {
                                       out);
         });
   }
-  train::ModelContext context() { return {*model, *engine, *compute, *comm}; }
+  train::ModelContext context() { return {*model, *engine, *compute, mesh}; }
 
   ScratchFiles files;
   std::unique_ptr<comm::Collectives> comm;
+  comm::Mesh mesh{*comm};
   std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
   std::unique_ptr<model::CausalLm> model;
   std::unique_ptr<zero::Engine> engine;

@@ -30,6 +30,10 @@ struct Training {
         recording(comm::make_recording(make_comm())),
         compute(memory::make_inline_queue("compute")),
         engine(zero::make_engine(config, model.units(), *recording, *compute, place)) {
+    initialize();
+  }
+
+  void initialize() {
     engine->initialize([](UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
       for (std::int64_t i = 0; i < numel; ++i) out[i] = QuadraticModel::initial(u, p, first + i);
     });

@@ -171,6 +171,11 @@ TensorRecord read_tensor(JsonReader& json) {
       tensor.aliases = read_strings(json);
     else if (key == "dtype")
       dtype = json.string();
+    else if (key == "owners")
+      json.array([&] {
+        tensor.owners.push_back(
+            static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX)));
+      });
     else if (key == "pieces")
       json.array([&] { tensor.extents.push_back(read_extent(json)); });
     else
@@ -290,7 +295,11 @@ void append_tensor(std::string& out, TensorRecord const& tensor) {
   out += "  {\"name\": " + detail::json_quote(tensor.name) +
          ", \"shape\": " + detail::list_text(tensor.shape) +
          ", \"aliases\": " + detail::list_text(tensor.aliases) + ", \"dtype\": \"" +
-         std::string(name_of(tensor.dtype)) + "\", \"pieces\": [\n";
+         std::string(name_of(tensor.dtype)) + "\"";
+  if (!tensor.owners.empty())
+    out += ", \"owners\": " +
+           detail::list_text(std::vector<std::int64_t>(tensor.owners.begin(), tensor.owners.end()));
+  out += ", \"pieces\": [\n";
   for (std::size_t i = 0; i < tensor.extents.size(); ++i) {
     append_extent(out, tensor.extents[i]);
     out += i + 1 < tensor.extents.size() ? ",\n" : "]}";

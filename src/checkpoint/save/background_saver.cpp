@@ -139,6 +139,10 @@ struct BackgroundSaver::Impl {
       auto& view = out.emplace_back(states[s].name, std::vector<float*>{}, states[s].extent);
       for (std::size_t u = 0; u < plan.units().size(); ++u) {
         auto const& unit = plan.units()[u];
+        if (!unit.is_on(Rank(comm.rank()))) {
+          view.unit_shards.push_back(nullptr);
+          continue;
+        }
         view.unit_shards.push_back(static_cast<float*>(snapshots[s]->data()) +
                                    unit.partition_offset.value());
         copies.push_back({reinterpret_cast<char*>(view.unit_shards.back()),

@@ -132,8 +132,8 @@ void read_all(Manifest const& manifest, std::vector<Transfer> const& transfers,
 }
 
 /// Elements of the rank's shards that belong to no parameter.
-void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExtent> const& extents,
-                   zero::StateView const& view) {
+void clear_padding(zero::PartitionPlan const& plan, Rank rank,
+                   std::vector<zero::ShardExtent> const& extents, zero::StateView const& view) {
   std::vector<zero::ShardOffset> end(plan.units().size());  // of what is taken so far, per unit
   auto const clear = [&](zero::UnitIndex u, zero::ShardOffset from, zero::ShardOffset to) {
     if (from < to)
@@ -147,7 +147,8 @@ void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExten
     at = start + extent.numel;
   }
   for (zero::UnitIndex u = zero::first_unit; u < plan.end_unit(); ++u)
-    clear(u, end[position(u)], zero::ShardOffset(plan.unit(u).shard_numel));
+    if (plan.unit(u).is_on(rank))
+      clear(u, end[position(u)], zero::ShardOffset(plan.unit(u).shard_numel));
 }
 
 /// States of one layer: @p manifest and @p plan are those of the layer. Adds to @p report.
@@ -161,7 +162,7 @@ void restore_layer(Manifest const& manifest, zero::PartitionPlan const& plan, Ra
                      view.name, " has ", view.unit_shards.size(), " unit shards, the plan ",
                      plan.units().size());
     std::size_t const state = manifest.state_index(view.name);
-    clear_padding(plan, extents, view);
+    clear_padding(plan, rank, extents, view);
     for (auto const& extent : extents)
       plan_transfers(*tensors[position(extent.unit)][static_cast<std::size_t>(extent.parameter)],
                      state, extent.parameter_offset.value(), extent.numel,

@@ -145,7 +145,7 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options,
   Manifest manifest;
   manifest.step = source.global_steps;
   for (auto const& tensor : source.tensors)
-    manifest.tensors.push_back({tensor.name, tensor.shape, tensor.aliases, Dtype::fp32, {}});
+    manifest.tensors.push_back({tensor.name, tensor.shape, tensor.aliases, Dtype::fp32, {}, {}});
   if (auto const config = find_model_config(directory))
     manifest.model_config = ConfigTree::read(*config);
   ConsolidateReport report;

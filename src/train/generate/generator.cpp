@@ -93,7 +93,7 @@ class Round {
         GenerationOptions const& options)
       : context_(context), options_(options) {
     auto const per_rank = static_cast<std::size_t>(options.rows_per_pass);
-    for (int rank = 0; rank < context.comm.size(); ++rank) {
+    for (int rank = 0; rank < context.mesh.data_size(); ++rank) {
       auto& rows = rows_.emplace_back();
       for (; first < prompts.size() && rows.size() < per_rank; ++first)
         rows.push_back({first, prompts[first], prompts[first].size(), false, {}});
@@ -101,7 +101,7 @@ class Round {
   }
 
   void run(std::vector<GeneratedText>& results) {
-    auto& mine = rows_[static_cast<std::size_t>(context_.comm.rank())];
+    auto& mine = rows_[static_cast<std::size_t>(context_.mesh.data_coordinate())];
     Pass pass(context_, mine, options_);
     while (!done()) {
       if (options_.between_passes) options_.between_passes();
@@ -127,11 +127,11 @@ class Round {
   std::vector<double> exchange(Tokens const& mine) const {
     std::vector<double> all;
     for (std::size_t rank = 0; rank < rows_.size(); ++rank)
-      if (rank == static_cast<std::size_t>(context_.comm.rank()))
+      if (rank == static_cast<std::size_t>(context_.mesh.data_coordinate()))
         all.insert(all.end(), mine.begin(), mine.end());
       else
         all.insert(all.end(), rows_[rank].size(), 0.0);
-    comm::all_reduce_values(context_.comm, all, comm::ReduceOp::sum);
+    comm::all_reduce_values(context_.data_ranks(), all, comm::ReduceOp::sum);
     return all;
   }
   void add(std::vector<double> const& tokens) {
@@ -157,7 +157,7 @@ class Round {
     if (context_.is_root())
       for (std::size_t i = 0; i < ends.size(); ++i)
         ends[i] = options_.after_token(grown_[i]->prompt, grown_[i]->result.tokens);
-    comm::all_reduce_values(context_.comm, ends, comm::ReduceOp::sum);
+    comm::all_reduce_values(context_.mesh.world(), ends, comm::ReduceOp::sum);
     for (std::size_t i = 0; i < ends.size(); ++i) {
       if (ends[i] == 0.0) continue;
       grown_[i]->done = true;
@@ -188,7 +188,7 @@ std::vector<GeneratedText> generate(ModelContext context, std::vector<Tokens> co
   check(context.model, prompts);
   std::vector<GeneratedText> results(prompts.size());
   std::size_t const per_round = static_cast<std::size_t>(options.rows_per_pass) *
-                                static_cast<std::size_t>(context.comm.size());
+                                static_cast<std::size_t>(context.mesh.data_size());
   for (std::size_t first = 0; first < prompts.size(); first += per_round)
     Round(context, prompts, first, options).run(results);
   return results;

@@ -59,7 +59,7 @@ class TextGeneration {
     read();
     auto const started = std::chrono::steady_clock::now();
     try {
-      auto const results = generate(run_.model_context(job_.comm), prompts_, options(stop_check));
+      auto const results = generate(run_.model_context(), prompts_, options(stop_check));
       if (!job_.is_root()) return {};
       if (streams()) finish(results[0]);
       std::size_t tokens = 0;

@@ -177,7 +177,7 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
                                                    std::optional<data::TokenSequences> const& data,
                                                    StopCheck& stop_check) {
   if (!data) return nullptr;
-  auto const context = run.model_context(job_.comm);
+  auto const context = run.model_context();
   auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
                                          [&stop_check] { stop_check.ask(); });
   if (run.config.reproducible_world) out->use_exact_sums();
@@ -258,13 +258,13 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   auto of_step = step_options(arguments, run);
   of_step.between_layers = layer_check(between.stop_check, run);
   if (run.config.reporting.wall_clock_breakdown) of_step.timer = &timer;
-  of_step.loss = [this, context = run.model_context(job_.comm)](model::Batch const& batch) {
+  of_step.loss = [this, context = run.model_context()](model::Batch const& batch) {
     return compute_loss(context, batch);
   };
   of_step.requests = [&] {
     return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
   };
-  TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train, of_step);
+  TrainingStep step(run.model_context(), *run.engine, *run.data.train, of_step);
   auto options = loop_options(arguments, run);
   options.after_step = [&](std::int64_t at, StepOutcome const& outcome) {
     report_step(run, at, outcome, timer);

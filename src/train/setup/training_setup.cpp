@@ -115,6 +115,7 @@ config::ResolvedConfig const& TrainingSetup::resolve() {
   run_.config =
       config::resolve(job_.arguments, job_.comm.size(), model::hidden_size(run_.source.config));
   config::place_on_nodes(run_.config, topology::uniform_node_size(job_.session.nodes()));
+  run_.mesh = std::make_unique<comm::Mesh>(job_.comm, config::mesh_of(run_.config));
   if (makers_.optimizer) run_.config.optimizer = makers_.optimizer(run_.config);
   return run_.config;
 }
@@ -135,7 +136,7 @@ TrainingRun TrainingSetup::build() {
   check_offload(run_.config);
   check_swap_room(config, run_.model->units(), job_.session.info(), job_.comm,
                   memory::memory_space_of(*run_.compute));
-  run_.engine = zero::make_engine(config, run_.model->units(), job_.comm, *run_.compute);
+  run_.engine = zero::make_engine(config, run_.model->units(), *run_.mesh, *run_.compute);
   find_batch_size();
   plan_steps();
   reserve_memory_of_passes();
@@ -186,12 +187,11 @@ StartingPoint TrainingSetup::open_directory() {
 /// --auto_find_batch_size: a smaller micro-batch, as Trainer finds it; the batch of a step shrinks
 /// with it.
 void TrainingSetup::find_batch_size() {
-  auto const& arguments = job_.arguments;
-  if (!arguments.do_train || !arguments.auto_find_batch_size) return;
+  if (!job_.arguments.do_train || !job_.arguments.auto_find_batch_size) return;
   auto& config = run_.config;
   PlannedPasses passes;
   passes.ranks_on_node = job_.session.info().local_size;
-  passes.recompute = arguments.recompute;
+  passes.recompute = job_.arguments.recompute;
   passes.cpu_checkpointing = config.cpu_checkpointing;
   passes.train_rows = std::min(config.micro_batch_size, run_.data.train->count());
   passes.train_sequence = run_.data.train->length();
@@ -201,16 +201,16 @@ void TrainingSetup::find_batch_size() {
     log::warning(fmt::format(
         "--auto_find_batch_size: {} sequences per rank and micro-step do not fit into memory; {} "
         "do, so that a step has {} sequences instead of {}",
-        config.micro_batch_size, rows, rows * config.accumulation_steps * job_.comm.size(),
+        config.micro_batch_size, rows, rows * config.accumulation_steps * run_.mesh->data_size(),
         config.train_batch_size));
   config.micro_batch_size = rows;
-  config.train_batch_size = rows * config.accumulation_steps * job_.comm.size();
+  config.train_batch_size = rows * config.accumulation_steps * run_.mesh->data_size();
 }
 
 void TrainingSetup::plan_steps() {
   if (!job_.arguments.do_train) return;
-  run_.sampler.emplace(
-      sampler_config(job_.arguments, run_.config, run_.data.train->count(), job_.comm.size()));
+  run_.sampler.emplace(sampler_config(job_.arguments, run_.config, run_.data.train->count(),
+                                      run_.mesh->data_size()));
   std::int64_t const steps = run_.sampler->total_steps();
   run_.schedule = makers_.schedule ? makers_.schedule(run_.config, steps)
                                    : config::learning_rate_schedule(run_.config, steps);
@@ -227,7 +227,7 @@ void TrainingSetup::reserve_memory_of_passes() {
   }
   for (auto const* data : {&run_.data.evaluation, &run_.data.test}) {
     if (!*data) continue;
-    std::int64_t const ranks = job_.comm.size(), count = (*data)->count();
+    std::int64_t const ranks = run_.mesh->data_size(), count = (*data)->count();
     passes.evaluation_rows =
         std::max(passes.evaluation_rows,
                  std::min(job_.arguments.per_device_eval_batch_size, ceil_divide(count, ranks)));
@@ -272,7 +272,7 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
     log::info(fmt::format("{} of {} tokens, {} per step ({} x {} x {}), {}",
                           counted(run_.data.train->count(), "sample"), run_.data.train->length(),
                           config.train_batch_size, config.micro_batch_size,
-                          config.accumulation_steps, job_.comm.size(),
+                          config.accumulation_steps, run_.mesh->data_size(),
                           counted(run_.sampler->total_steps(), "step")));
   if (config.fp8 && !memory::on_cuda(*run_.compute)) warn_of_emulated_fp8();
   auto const m = run_.engine->memory();

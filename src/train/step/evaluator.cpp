@@ -55,11 +55,12 @@ Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
 }
 
 void Evaluator::add_passes(EvaluationResult& result, Sums& sums, ExactSum& losses) {
-  int const ranks = context_.comm.size();
-  auto const mine = data::evaluation_range(sequences_.count(), ranks, Rank(context_.comm.rank()));
+  int const ranks = context_.mesh.data_size();
+  Rank const reader{context_.mesh.data_coordinate()};
+  auto const mine = data::evaluation_range(sequences_.count(), ranks, reader);
   std::int64_t const most = samples_of_busiest_rank(sequences_.count(), ranks);
   std::int64_t const stride = exact_ ? sequences_per_pass_ * ranks : sequences_per_pass_,
-                     begin = exact_ ? sequences_per_pass_ * context_.comm.rank() : mine.begin,
+                     begin = exact_ ? sequences_per_pass_ * value(reader) : mine.begin,
                      end = exact_ ? sequences_.count() : mine.end;
   for (std::int64_t offset = 0; offset < (exact_ ? end : most); offset += stride, ++result.passes) {
     if (between_passes_) between_passes_();
@@ -81,12 +82,12 @@ EvaluationResult Evaluator::evaluate() {
   ExactSum losses;
   add_passes(result, sums, losses);
   auto const over_ranks = [&](auto sum) {
-    return comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
+    return comm::all_reduce_value(context_.data_ranks(), sum, comm::ReduceOp::sum);
   };
   auto const predictions =
       static_cast<double>(std::max<std::int64_t>(over_ranks(sums.predictions), 1));
   result.samples = sequences_.count();
-  if (exact_) comm::all_reduce_sum(context_.comm, losses);
+  if (exact_) comm::all_reduce_sum(context_.data_ranks(), losses);
   result.loss = (exact_ ? losses.value() : over_ranks(sums.losses)) / predictions;
   if (double const hits = over_ranks(sums.hits); !std::isnan(hits))
     result.accuracy = hits / predictions;

@@ -58,7 +58,8 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
       continue;
     }
     engine_.begin_micro_step(index, count);
-    auto const first_row = sampler.first_row(step - 1, index, Rank(context_.comm.rank()));
+    auto const first_row =
+        sampler.first_row(step - 1, index, Rank(context_.mesh.data_coordinate()));
     losses.push_back(micro_step(micro_batches[i], first_row, settings));
   }
   outcome.update = engine_.finish_step(learning_rate, values(losses, seconds_since(started)));
@@ -69,7 +70,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
 
   auto const& sums = outcome.update.sums;
   outcome.loss = sums.addends / static_cast<double>(outcome.tokens);
-  if (options_.requests) outcome.requests = requests_of(sums.counts, context_.comm.size());
+  if (options_.requests) outcome.requests = requests_of(sums.counts, context_.mesh.size());
   outcome.seconds = seconds_since(started);
   outcome.sent = comm::traffic_of_process() - sent_before;
   outcome.graphs = memory::graph_launches_of_process() - graphs_before;
@@ -78,8 +79,8 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
 
 std::vector<data::LoadedBatch> TrainingStep::load(std::int64_t step, data::Sampler const& sampler) {
   if (!loader_ || loader_->sampler_config() != sampler.config())
-    loader_ = std::make_unique<data::BatchLoader>(sequences_, sampler, Rank(context_.comm.rank()),
-                                                  options_.loader);
+    loader_ = std::make_unique<data::BatchLoader>(
+        sequences_, sampler, Rank(context_.mesh.data_coordinate()), options_.loader);
   return loader_->load(step - 1);
 }
 
@@ -111,7 +112,8 @@ std::int64_t TrainingStep::predictions(std::int64_t samples,
   if (!context_.model.predictions_vary()) return count(nullptr, samples);
   std::int64_t own = 0;
   for (auto const& batch : micro_batches) own += count(batch.ids.data(), batch.samples);
-  return std::max<std::int64_t>(comm::all_reduce_value(context_.comm, own, comm::ReduceOp::sum), 1);
+  return std::max<std::int64_t>(
+      comm::all_reduce_value(context_.data_ranks(), own, comm::ReduceOp::sum), 1);
 }
 
 model::LossSum TrainingStep::micro_step(data::LoadedBatch const& samples,

@@ -12,6 +12,7 @@
 #include "optimizer/compressed_update.hpp"
 #include "optimizer/norm_and_overflow.hpp"
 #include "optimizer/optimizer_state.hpp"
+#include "optimizer/update_schedule.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::zero {
@@ -22,8 +23,8 @@ using namespace detail;
 class StagedEngine final : public WeightsEngine {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-               comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
-      : WeightsEngine(config, units, comm, compute),
+               std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute, PlaceState const& place)
+      : WeightsEngine(config, units, std::move(mesh), compute),
         optimizer_(optim::make_optimizer(config.optimizer)),
         offload_(make_offload()),
         host_gradients_(rules_.offloads_optimizer ? std::make_unique<HostGradients>(
@@ -127,24 +128,25 @@ class StagedEngine final : public WeightsEngine {
     finish_delayed_update();
     weights_->synchronize();
     weights_->settle();
-    state_.settle();
+    state_.states().settle();
     if (compressed_) compressed_->settle();
     std::vector<StateView> out;
-    for (std::size_t k = 0; k < state_.count(); ++k) {
-      state_.copy_shards(k, OptimizerState::Direction::to_host);
-      out.push_back({state_.spec(k).name, state_.host_shards(k), state_.spec(k).extent});
+    for (std::size_t k = 0; k < state_.states().count(); ++k) {
+      auto const& spec = state_.states().spec(k);
+      state_.shards().copy(k, ShardDirection::to_host);
+      out.push_back({spec.name, state_.shards().host(k), spec.extent});
     }
     if (auto* const coded = gradients_->coded()) coded->save_errors(out);
     return out;
   }
 
-  bool state_is_snapshot() const override { return state_.has_host_copies(); }
+  bool state_is_snapshot() const override { return state_.shards().are_copies(); }
 
   void load_state(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
     finish_delayed_update();
     weights_->prepare_update();
-    for (std::size_t k = 0; k < state_.count(); ++k)
-      state_.copy_shards(k, OptimizerState::Direction::to_state);
+    for (std::size_t k = 0; k < state_.states().count(); ++k)
+      state_.shards().copy(k, ShardDirection::to_state);
     distribute(OptimizerState::What::all_states);
     if (auto* const coded = gradients_->coded()) coded->load_errors();
     steps_ = optimizer_steps;
@@ -157,15 +159,16 @@ class StagedEngine final : public WeightsEngine {
   MemoryReport memory() const override {
     MemoryReport out = WeightsEngine::memory();
     out.gradients = gradients_->gradient_bytes();
-    out.master_weights = state_.master_bytes();
-    out.optimizer_state = state_.state_bytes();
-    out.buffers += gradients_->buffer_bytes() + state_.swap_buffer_bytes();
-    out.swapped += state_.swapped_bytes();
-    out.swap = both(state_.swap_use(), out.swap);
+    out.master_weights = state_.states().bytes(master_weights);
+    out.optimizer_state = state_.states().optimizer_bytes();
+    auto const drive = state_.states().drive_use();
+    out.buffers += gradients_->buffer_bytes() + drive.buffer_bytes;
+    out.swapped += drive.file_bytes;
+    out.swap = both(drive.swap, out.swap);
     if (compressed_) out.buffers += compressed_->bytes();
     if (!host_) return out;
     out.buffers += host_->bytes();
-    out.offloaded += state_.host_bytes() + host_gradients_->bytes() + host_->bytes();
+    out.offloaded += state_.states().host_bytes() + host_gradients_->bytes() + host_->bytes();
     out.pinned += host_gradients_->pinned_bytes() + host_->pinned_bytes();
     out.offloaded_share = static_cast<double>(offload_.numel(context_.ownership)) /
                           static_cast<double>(context_.ownership.state_numel());
@@ -176,15 +179,15 @@ class StagedEngine final : public WeightsEngine {
   void fill_own_weights(Fill const& fill) override {
     if (!rules_.separate_master && config_.master_dtype != Dtype::fp32)
       return WeightsEngine::fill_own_weights(fill);  // a unit at a time
-    state_.settle();
-    auto const shards = state_.host_shards(OptimizerState::master_weights);
+    state_.states().settle();
+    auto const shards = state_.shards().host(master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
       ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
       auto const& in_model = trained_.in_model[position(p.unit)];
       fill(p.unit, static_cast<int>(in_model[static_cast<std::size_t>(p.parameter)]),
            p.parameter_offset.value(), p.numel, shards[position(p.unit)] + in_shard.value());
     }
-    state_.copy_shards(OptimizerState::master_weights, OptimizerState::Direction::to_state);
+    state_.shards().copy(master_weights, ShardDirection::to_state);
   }
   void distribute() override { distribute(OptimizerState::What::master_weights); }
 
@@ -217,7 +220,7 @@ class StagedEngine final : public WeightsEngine {
 
   /// Units that stay on a device first: it updates them while the host updates the others.
   void update(double learning_rate) {
-    state_.release_copies();
+    state_.shards().release();
     optim::StepControl const there{steps_ + 1, learning_rate, decision_.control()},
         here{steps_ + 1, learning_rate, decision_.host_control()};
     if (delays(here.step)) {
@@ -265,6 +268,7 @@ class StagedEngine final : public WeightsEngine {
   }
 
   Offload make_offload() {
+    validate_update(config_, rules_, *optimizer_);
     Offload out(context_, rules_, *optimizer_);
     weights_->set_host_updates(out.end);
     return out;
@@ -293,12 +297,10 @@ class StagedEngine final : public WeightsEngine {
   bool is_delayed_ = false;  ///< the host updates; the working weights are those before the update
 };
 
-}  // namespace
-
-std::unique_ptr<Engine> make_engine(EngineConfig const& given,
-                                    std::vector<memory::UnitSpec> const& units,
-                                    comm::Collectives& comm, memory::Queue& compute,
-                                    PlaceState const& place) {
+std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineConfig const& given,
+                                std::vector<memory::UnitSpec> const& units, memory::Queue& compute,
+                                PlaceState const& place) {
+  auto& comm = mesh->world();
   validate(given);
   if (given.use == EngineUse::training)
     validate_sum_order(given, comm.size(), memory::memory_space_of(compute));
@@ -311,9 +313,9 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& given,
   std::exception_ptr refusal;
   try {
     if (config.use == EngineUse::inference)
-      engine = std::make_unique<WeightsEngine>(config, units, comm, compute);
+      engine = std::make_unique<WeightsEngine>(config, units, mesh, compute);
     else
-      engine = std::make_unique<StagedEngine>(config, units, comm, compute, place);
+      engine = std::make_unique<StagedEngine>(config, units, mesh, compute, place);
   } catch (OutOfMemoryError const&) {
     refusal = std::current_exception();
   } catch (IoError const&) {  // of a drive for swapped states
@@ -326,6 +328,30 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& given,
       "another rank has no memory or no drive for its model states; see that rank's message, "
       "or use a higher ZeRO stage, more ranks, or fewer ranks on a node");
   return engine;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_engine(EngineConfig const& given,
+                                    std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
+                                    memory::Queue& compute, PlaceState const& place) {
+  EngineConfig config = given;
+  int const ranks = mesh.shape().size(topology::Axis::shard);
+  TESSERA_VALIDATE(config.shard_group_size == 0 || config.shard_group_size == ranks, InternalError,
+                   "shard groups of ", config.shard_group_size, " ranks on a mesh ",
+                   describe(mesh.shape()));
+  if (config.stage > 0 && ranks < mesh.size()) config.shard_group_size = ranks;
+  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, config, units, compute, place);
+}
+
+std::unique_ptr<Engine> make_engine(EngineConfig const& config,
+                                    std::vector<memory::UnitSpec> const& units,
+                                    comm::Collectives& comm, memory::Queue& compute,
+                                    PlaceState const& place) {
+  validate(config);
+  int const ranks = comm.size(), group = ranks == 1 ? 0 : config.shard_group_size;
+  auto const mesh = std::make_shared<comm::Mesh>(comm, topology::data_parallel_mesh(ranks, group));
+  return make_on(mesh, config, units, compute, place);
 }
 
 }  // namespace tessera::zero

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gradients/micro_step_sums.hpp"
-#include "optimizer/coded_state.hpp"
+#include "optimizer/quantized_state.hpp"
 #include "weights/frozen_weights.hpp"
 
 namespace tessera::zero::detail {
@@ -15,7 +15,7 @@ double bytes(Dtype dtype) { return static_cast<double>(size_of(dtype)); }
 double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, double ranks) {
   if (state.encoding != optim::Encoding::values) {
     double all = 0.0;
-    for (auto const& unit : plan.units()) all += static_cast<double>(coded_bytes(unit));
+    for (auto const& unit : plan.units()) all += static_cast<double>(quantized_bytes(unit));
     return all / ranks;
   }
   if (state.extent == optim::Extent::elementwise)

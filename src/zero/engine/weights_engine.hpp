@@ -34,9 +34,9 @@ inline std::optional<SwapUse> both(std::optional<SwapUse> a, std::optional<SwapU
 class WeightsEngine : public Engine {
  public:
   WeightsEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-                comm::Collectives& comm, memory::Queue& compute)
+                std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute)
       : config_(config),
-        groups_(comm, config),
+        groups_(std::move(mesh), config),
         trained_(trained_parameters(units)),
         plan_(trained_.units, groups_.shards().size(), alignment_for(config.optimizer)),
         rules_(
@@ -45,11 +45,11 @@ class WeightsEngine : public Engine {
         trained_config_(with_share_of_limits(config, plan_, frozen_.plan())),
         context_{trained_config_,
                  plan_,
-                 {&plan_, plan_.rank_of(comm.rank()), !rules_.shards_optimizer},
+                 {&plan_, Rank(groups_.shards().rank()), !rules_.shards_optimizer},
                  groups_.shards(),
                  compute,
                  groups_.replicas(),
-                 &comm,
+                 &groups_.world(),
                  groups_.secondary(),
                  groups_.node(),
                  groups_.rail()},

@@ -14,16 +14,18 @@ namespace tessera::zero::detail {
 struct Tile {
   UnitIndex unit = first_unit;
   std::int64_t begin = 0, numel = 0;
+  bool operator==(Tile const&) const = default;
 };
 
 class TileList {
  public:
   /// Tiles begin at multiples of this many elements of their region: a page of fp32 values, and
-  /// several chunks of states in codes.
+  /// several chunks of quantized states.
   static constexpr std::int64_t alignment = 1024;
 
   /// @param region_numel elements of each unit's region
-  TileList(std::vector<std::int64_t> const& region_numel, std::int64_t most);
+  /// @param max_numel most elements of a tile, before they are rounded up to the alignment
+  TileList(std::vector<std::int64_t> const& region_numel, std::int64_t max_numel);
 
   std::vector<Tile> const& all() const { return tiles_; }
   Tile const& operator[](std::size_t tile) const { return tiles_[tile]; }
@@ -38,9 +40,16 @@ class TileList {
   std::vector<std::size_t> first_;  ///< of each unit, and the end
 };
 
-/// Updated by the host: the first units; the others stay on the device (Twin-Flow).
+/// Elements of the regions of the units before @p end.
+std::vector<std::int64_t> region_numel(StoreContext const& context, UnitIndex end);
+
+/// Tiles of the regions of the units before @p end: complete regions where the update needs
+/// complete matrices, or sums over parameters whose states a drive holds.
+TileList region_tiles(StoreContext const& context, optim::Optimizer const& optimizer,
+                      UnitIndex end);
+
+/// The host updates the first units; the others stay on the device (Twin-Flow).
 struct Offload {
-  /// Tiles of a matrix optimizer are complete regions.
   Offload(StoreContext const& context, StageRules const& rules, optim::Optimizer const& optimizer);
 
   bool has(UnitIndex unit) const { return unit < end; }

@@ -1,5 +1,7 @@
 #include "layout/shard_groups.hpp"
 
+#include <utility>
+
 #include "tessera/core/error.hpp"
 
 namespace tessera::zero::detail {
@@ -14,9 +16,11 @@ std::unique_ptr<comm::Collectives> split_as(comm::Collectives& world, topology::
 
 }  // namespace
 
-ShardGroups::ShardGroups(comm::Collectives& world, EngineConfig const& config) : world_(world) {
+ShardGroups::ShardGroups(std::shared_ptr<comm::Mesh> mesh, EngineConfig const& config)
+    : mesh_(std::move(mesh)) {
   using namespace topology;
-  int const size = world.size(), rank = world.rank(), ranks = config.shard_group_size;
+  auto& world = mesh_->world();
+  int const size = world.size(), rank = world.rank(), ranks = mesh_->shape().size(Axis::shard);
   if (size == 1) return;
   if (config.secondary_group_size > 1)
     secondary_ =
@@ -27,11 +31,11 @@ ShardGroups::ShardGroups(comm::Collectives& world, EngineConfig const& config) :
     if (per_node > 1) node_ = split_as(world, node, "gradient node");
     if (per_node < size) rail_ = split_as(world, replica_group(size, rank, per_node), "rail");
   }
-  if (ranks == 0 || ranks == size) return;
+  if (config.stage == 0 || ranks == size) return;
   TESSERA_VALIDATE(ranks > 1, ConfigError, "shard groups of ", ranks,
                    " rank partition nothing; use at least 2 ranks, or ZeRO stage 0");
-  shards_ = world.split(shard_group(size, rank, ranks));
-  replicas_ = world.split(replica_group(size, rank, ranks));
+  shards_ = &mesh_->group(Axis::shard);
+  replicas_ = &mesh_->group(AxisSet(Axis::shard).complement());
 }
 
 }  // namespace tessera::zero::detail

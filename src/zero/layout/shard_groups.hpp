@@ -6,22 +6,23 @@
 
 #include <memory>
 
-#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/compose/mesh.hpp"
 #include "tessera/zero/layout/engine_config.hpp"
 
 namespace tessera::zero::detail {
 
 class ShardGroups {
  public:
-  /// @param world outlives this. Collective.
+  /// The ranks along axis shard share a copy, those along the other axes have copies. At stage 0,
+  /// which partitions nothing, all ranks are one group. Collective.
   /// @throws ConfigError when the size of a group does not divide the number of ranks
-  ShardGroups(comm::Collectives& world, EngineConfig const& config);
+  ShardGroups(std::shared_ptr<comm::Mesh> mesh, EngineConfig const& config);
 
-  comm::Collectives& world() const { return world_; }
+  comm::Collectives& world() const { return mesh_->world(); }
   /// The ranks that share one copy.
-  comm::Collectives& shards() const { return shards_ ? *shards_ : world_; }
+  comm::Collectives& shards() const { return shards_ ? *shards_ : world(); }
   /// The ranks that have the same shard of their copies; null: there is one copy.
-  comm::Collectives* replicas() const { return replicas_.get(); }
+  comm::Collectives* replicas() const { return replicas_; }
   /// The ranks that gather weights from secondary shards; null: none.
   comm::Collectives* secondary() const { return secondary_.get(); }
   /// For quantized gradients: the ranks of this node, and those with the same place on the others;
@@ -31,8 +32,9 @@ class ShardGroups {
   int copies() const { return replicas_ ? replicas_->size() : 1; }
 
  private:
-  comm::Collectives& world_;
-  std::unique_ptr<comm::Collectives> shards_, replicas_, secondary_, node_, rail_;
+  std::shared_ptr<comm::Mesh> mesh_;
+  comm::Collectives *shards_ = nullptr, *replicas_ = nullptr;  ///< of the mesh
+  std::unique_ptr<comm::Collectives> secondary_, node_, rail_;
 };
 
 }  // namespace tessera::zero::detail

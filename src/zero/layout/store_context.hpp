@@ -25,7 +25,7 @@ struct StoreContext {
   comm::Collectives& all_ranks() const { return world ? *world : comm; }
   /// Sums over the shards are formed over all ranks, so that every rank gets the same bits. Only
   /// one copy contributes.
-  bool contributes() const { return all_ranks().rank() < comm.size(); }
+  bool contributes() const { return !replicas || replicas->rank() == 0; }
 };
 
 }  // namespace tessera::zero::detail

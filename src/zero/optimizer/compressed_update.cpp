@@ -10,8 +10,8 @@ namespace {
 
 std::size_t state_with(OptimizerState const& state, char const* name) {
   std::size_t k = 0;
-  while (k < state.count() && state.spec(k).name != name) ++k;
-  TESSERA_EXPECT(k < state.count(), "the optimizer has no state ", name);
+  while (k < state.states().count() && state.states().spec(k).name != name) ++k;
+  TESSERA_EXPECT(k < state.states().count(), "the optimizer has no state ", name);
   return k;
 }
 
@@ -58,7 +58,7 @@ void CompressedUpdate::take_worker_errors(UnitIndex unit) {
 /// Parallel to the segments of the unit, which are of fp32 master weights.
 optim::Directions CompressedUpdate::exchanged(UnitIndex unit) const {
   optim::Directions out;
-  auto const* const first = state_.values(OptimizerState::master_weights, unit);
+  auto const* const first = state_.values(master_weights, unit);
   for (auto const& s : state_.segments(unit).list)
     out.push_back(static_cast<float*>(exchanged_.data()) +
                   (static_cast<float const*>(s.master) - first));

@@ -8,7 +8,7 @@
 
 namespace tessera::zero::detail {
 
-/// That of other optimizers, too.
+/// Optimizers without compression reduce the gradients of every step.
 inline optim::StepCommunication communication_of(optim::Optimizer const& optimizer,
                                                  std::int64_t step) {
   auto const* const compression = optim::compression_of(optimizer);
@@ -21,7 +21,7 @@ class CompressedUpdate {
   CompressedUpdate(StoreContext const& context, OptimizerState& state,
                    optim::Compression const& optimizer);
 
-  /// Of all units; the host knows that the step is not skipped. Collective.
+  /// Updates all units; the host knows that the step is not skipped. Collective.
   void run(optim::Compression const& optimizer, optim::StepControl const& control);
   /// Every rank's worker errors become their mean, which is what a checkpoint has: it keeps the sum
   /// over the ranks, also for another number of them. Collective; no effect before the first

@@ -16,7 +16,6 @@ class HostUpdate {
  public:
   HostUpdate(StoreContext const& context, Offload offload, WeightStore& weights);
 
-  bool has(UnitIndex unit) const { return offload_.has(unit); }
   UnitIndex end() const { return offload_.end; }
   TileList const& tiles() const { return offload_.tiles; }
   /// The worker's queue. The states are updated and read there.
@@ -28,7 +27,7 @@ class HostUpdate {
   using Work = std::function<void(memory::Queue& queue, std::size_t tile)>;
   /// Later work of the compute queue finds the weights of @p unit, as @p work has written them.
   /// Called for all units in order, with the same work: tiles of the units after this one are in
-  /// work when it returns. Blocks the host until the tiles of @p unit have been computed.
+  /// flight when it returns. Blocks the host until the tiles of @p unit have been computed.
   void run(UnitIndex unit, Work const& work);
   /// Enqueues the work on all tiles, the last units first, and leaves their weights where the work
   /// writes them: run() with empty work returns them. Every tile has a buffer.

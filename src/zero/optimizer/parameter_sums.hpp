@@ -17,9 +17,9 @@ class ParameterSumBuffer {
   ParameterSumBuffer(StoreContext const& context, optim::SummingOptimizer const& optimizer,
                      memory::MemorySpace space);
 
-  /// Of a parameter, of each round.
+  /// The sums of a parameter, of each round.
   std::vector<double*> of_parameter(UnitIndex unit, std::size_t parameter) const;
-  /// Of the runs of a unit, in the order of the segments of these elements.
+  /// The sums of the runs of a unit, in the order of the segments of these elements.
   optim::ParameterSums of_runs(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
 
   void clear(memory::Queue& queue) const;

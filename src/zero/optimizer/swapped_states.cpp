@@ -14,16 +14,23 @@ std::int64_t rounded_to_pages(std::int64_t numel) { return round_up(numel, float
 
 std::size_t bytes_of(std::int64_t numel) { return static_cast<std::size_t>(numel) * sizeof(float); }
 
+/// Tiles begin at multiples of a page.
+TileList cut(std::vector<SwappedStates::Region> const& regions, std::int64_t max_numel) {
+  static_assert(TileList::alignment == floats_of_page);
+  std::vector<std::int64_t> numel;
+  for (auto const& region : regions) numel.push_back(region.numel);
+  return {numel, max_numel};
+}
+
 }  // namespace
 
 SwappedStates::SwappedStates(OptimizerSwap const& swap, std::vector<std::string> const& names,
                              std::vector<Region> const& regions)
-    : transfers_(swap.transfers) {
+    : tiles_(cut(regions, swap.tile_numel)),
+      tile_numel_(rounded_to_pages(tiles_.largest())),
+      transfers_(swap.transfers) {
   TESSERA_EXPECT(swap.buffer_count > 0 && swap.tile_numel > 0);
-  std::int64_t largest = 1, end = 0;
-  for (auto const& region : regions) largest = std::max(largest, region.numel);
-  tile_numel_ = rounded_to_pages(std::min(swap.tile_numel, largest));
-  cut(regions);
+  std::int64_t end = 0;
   for (auto const& region : regions) {
     unit_offsets_.push_back(end);
     end += rounded_to_pages(region.numel);
@@ -43,16 +50,6 @@ SwappedStates::SwappedStates(OptimizerSwap const& swap, std::vector<std::string>
     throw OutOfMemoryError(concat(error.what(), "; or lower offload_optimizer.buffer_count (",
                                   swap.buffer_count, ") or sub_group_size"));
   }
-}
-
-void SwappedStates::cut(std::vector<Region> const& regions) {
-  for (std::size_t u = 0; u < regions.size(); ++u) {
-    first_tiles_.push_back(tiles_.size());
-    for (std::int64_t begin = 0; begin < regions[u].numel; begin += tile_numel_)
-      tiles_.push_back(
-          {UnitIndex(static_cast<int>(u)), begin, std::min(tile_numel_, regions[u].numel - begin)});
-  }
-  first_tiles_.push_back(tiles_.size());
 }
 
 float* SwappedStates::region(std::size_t state, UnitIndex unit) const {

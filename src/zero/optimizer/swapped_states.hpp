@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "layout/store_context.hpp"
+#include "layout/offload.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/swap_transfers.hpp"
 #include "tessera/zero/layout/offload_config.hpp"
@@ -18,18 +18,12 @@ namespace tessera::zero::detail {
 
 class SwappedStates {
  public:
-  /// Neighboring elements of the region of a unit that this rank updates.
-  struct Tile {
-    UnitIndex unit;
-    std::int64_t begin = 0, numel = 0;
-  };
-
-  /// @param regions of the units
-  /// @throws IoError when the drive has no room, OutOfMemoryError
+  /// The part of a unit that this rank updates.
   struct Region {
     std::string unit;
     std::int64_t numel = 0;
   };
+  /// @throws IoError when the drive has no room, OutOfMemoryError
   SwappedStates(OptimizerSwap const& swap, std::vector<std::string> const& names,
                 std::vector<Region> const& regions);
 
@@ -38,12 +32,11 @@ class SwappedStates {
   /// Ends the transfers, so that the regions hold the values.
   void settle();
 
-  std::vector<Tile> const& tiles() const { return tiles_; }
+  std::vector<Tile> const& tiles() const { return tiles_.all(); }
   /// First and last tile of a unit, [first, end).
-  std::size_t first_tile(UnitIndex unit) const { return first_tiles_[position(unit)]; }
-  std::size_t end_tile(UnitIndex unit) const { return first_tiles_[position(unit) + 1]; }
-  bool has_tile(UnitIndex unit) const { return first_tile(unit) < end_tile(unit); }
-  /// Where acquire() puts the values of a tile.
+  std::size_t first_tile(UnitIndex unit) const { return tiles_.first(unit); }
+  std::size_t end_tile(UnitIndex unit) const { return tiles_.end(unit); }
+  /// Address of the values of a tile between acquire() and release().
   float* values(std::size_t tile, std::size_t state) const;
 
   /// Later work of @p queue finds the values of @p tile in its buffer. Tiles are acquired and
@@ -64,15 +57,13 @@ class SwappedStates {
     Pending ready;          ///< the reads of that tile
     Pending free;           ///< the writes of the former tile
   };
-  void cut(std::vector<Region> const& regions);
   TileBuffer& buffer_of(std::size_t tile) { return buffers_[tile % buffers_.size()]; }
   void read_ahead();
   std::size_t file_offset(Tile const& tile) const;
 
-  std::int64_t tile_numel_ = 0;
-  std::vector<std::int64_t> unit_offsets_;  ///< in a file, elements
-  std::vector<Tile> tiles_;
-  std::vector<std::size_t> first_tiles_;                  ///< of each unit, and the end
+  TileList tiles_;
+  std::int64_t tile_numel_ = 0;                           ///< of the buffer of a tile
+  std::vector<std::int64_t> unit_offsets_;                ///< in a file, elements
   std::vector<std::unique_ptr<memory::SwapFile>> files_;  ///< of each state
   memory::Buffer memory_;
   std::vector<TileBuffer> buffers_;

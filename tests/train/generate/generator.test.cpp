@@ -20,7 +20,7 @@ SamplingOptions const greedy{.temperature = 0.0};
 struct Generation : ::testing::Test {
   std::vector<GeneratedText> generate(std::vector<Tokens> const& prompts,
                                       GenerationOptions const& options) {
-    return train::generate({model, weights, *compute, *comm}, prompts, options);
+    return train::generate({model, weights, *compute, mesh}, prompts, options);
   }
   Tokens generate(GenerationOptions const& options) { return generate({{7}}, options)[0].tokens; }
   bool is_root() const { return comm->rank() == 0; }
@@ -30,6 +30,7 @@ struct Generation : ::testing::Test {
   std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
   std::unique_ptr<comm::Collectives> comm =
       comm::make_mpi(test::session(), std::chrono::seconds(60));
+  comm::Mesh mesh{*comm};
 };
 
 TEST_F(Generation, GivesEachPassOnlyTheNewTokens) {
@@ -159,6 +160,7 @@ struct Families : ::testing::TestWithParam<std::tuple<std::size_t, int>> {
   std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
   std::unique_ptr<comm::Collectives> comm =
       comm::make_mpi(test::session(), std::chrono::seconds(60));
+  comm::Mesh mesh{*comm};
 };
 
 TEST_P(Families, GenerateWhatTransformersGenerates) {
@@ -170,7 +172,7 @@ TEST_P(Families, GenerateWhatTransformersGenerates) {
   for (auto const& row : c.at("rows").as_array()) prompts.push_back(tokens_of(row.at("prompt")));
   for (std::int64_t const rows : {1, 2, 3})
     for (auto const& [penalty, field] : {std::pair{1.0, "tokens"}, {1.3, "penalized"}}) {
-      auto const texts = generate({*model, *engine, *compute, *comm}, prompts,
+      auto const texts = generate({*model, *engine, *compute, mesh}, prompts,
                                   {.max_new_tokens = c.at("new_tokens").as_int(),
                                    .sampling = {.temperature = 0.0, .repetition_penalty = penalty},
                                    .rows_per_pass = rows});

@@ -14,6 +14,7 @@ namespace {
 TEST(Evaluator, CountsEverySampleOnceOnAnyNumberOfRanks) {
   ScratchFiles const files;
   auto const comm = comm::make_mpi(test::session(), std::chrono::seconds(60));
+  comm::Mesh mesh(*comm);
   auto const compute = memory::make_inline_queue("compute");
   for (std::int64_t const samples : {1, 7, 10}) {
     auto sequences = test::small_sequences(files, 16);
@@ -25,7 +26,7 @@ TEST(Evaluator, CountsEverySampleOnceOnAnyNumberOfRanks) {
 
     test::CountingModel model;
     test::NoWeights weights;
-    Evaluator evaluator({model, weights, *compute, *comm}, sequences, 3);
+    Evaluator evaluator({model, weights, *compute, mesh}, sequences, 3);
     auto const result = evaluator.evaluate();
     EXPECT_DOUBLE_EQ(result.loss, sum / static_cast<double>(samples * 15));
     EXPECT_EQ(result.samples, samples);
@@ -41,6 +42,25 @@ TEST(Evaluator, CountsEverySampleOnceOnAnyNumberOfRanks) {
     });
     EXPECT_DOUBLE_EQ(evaluator.evaluate().accuracy.value_or(-1.0), 3.0 / 15.0);
   }
+}
+
+/// Ranks that have parts of the same sequences read the same samples, which count once.
+TEST(Evaluator, CountsSamplesOnceAlongAnAxisThatDividesSequences) {
+  ScratchFiles const files;
+  auto const comm = comm::make_mpi(test::session(), std::chrono::seconds(60));
+  if (comm->size() != 2) GTEST_SKIP() << "needs two ranks";
+  auto const compute = memory::make_inline_queue("compute");
+  auto const sequences = test::small_sequences(files, 16);
+  comm::Mesh samples(*comm), parts(*comm, topology::Mesh({{topology::Axis::sequence, 2}}));
+  std::vector<EvaluationResult> results;
+  test::NoWeights weights;
+  for (auto* const mesh : {&samples, &parts}) {
+    test::CountingModel model;
+    results.push_back(Evaluator({model, weights, *compute, *mesh}, sequences, 3).evaluate());
+    EXPECT_EQ(results.back().samples, sequences.count());
+  }
+  EXPECT_DOUBLE_EQ(results[0].loss, results[1].loss);
+  EXPECT_GT(results[1].passes, results[0].passes);
 }
 
 }  // namespace

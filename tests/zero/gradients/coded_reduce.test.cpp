@@ -28,7 +28,9 @@ struct Parts {
       : config(std::move(c)),
         recording(comm::make_recording(make_comm())),
         plan({{"unit", {{"w", {numel}, {}, true, {}}}}}, recording->size()),
-        groups(*recording, config),
+        groups(std::make_shared<comm::Mesh>(*recording,
+                                            topology::data_parallel_mesh(recording->size())),
+               config),
         context{config, plan, {&plan, Rank(recording->rank()), false}, *recording, *compute} {
     context.node = groups.node();
     context.rail = groups.rail();

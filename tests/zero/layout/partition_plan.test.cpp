@@ -156,6 +156,35 @@ TEST(PartitionPlan, ConvertsOffsetsOfOneElement) {
   EXPECT_EQ(b.end(), UnitOffset(181));
 }
 
+/// A unit of one coordinate of an axis is cut over the ranks with that coordinate.
+TEST(PartitionPlan, AUnitMayBeOnSomeRanks) {
+  std::vector<memory::UnitSpec> const units{{"all", {{"a", {100}, {}, true, {}}}},
+                                            {"some", {{"b", {100}, {}, true, {}}}},
+                                            {"both", {{"c", {100}, {}, true, {}}}}};
+  Rank const one{1}, three{3};
+  PartitionPlan const plan(units, 4, {{}, {one, three}, {Rank(0), one, Rank(2), three}});
+  EXPECT_EQ(plan.units()[0], PartitionPlan(units, 4).units()[0]);
+  EXPECT_TRUE(plan.units()[2].owners.empty()) << "all ranks";
+  auto const& some = plan.units()[1];
+  EXPECT_EQ(some.shard_numel, 64);
+  EXPECT_EQ(some.padded_numel, 128);
+  EXPECT_TRUE(some.is_on(three));
+  EXPECT_FALSE(some.is_on(Rank(2)));
+  EXPECT_EQ(some.unit_offset(three, ShardOffset(4)), UnitOffset(68));
+  EXPECT_EQ(some.shard_offset(three, UnitOffset(68)), ShardOffset(4));
+  std::vector<std::int64_t> covered(3);
+  for (int rank = 0; rank < 4; ++rank)
+    for (auto const& extent : plan.extents(Rank(rank))) {
+      covered[position(extent.unit)] += extent.numel;
+      EXPECT_TRUE(plan.unit(extent.unit).is_on(Rank(rank)));
+    }
+  EXPECT_EQ(covered, std::vector<std::int64_t>(3, 100));
+  EXPECT_EQ(plan.of_extent(optim::Extent::scalar).units()[1].owners, some.owners);
+  EXPECT_THROW(PartitionPlan(units, 4, {{}, {three, one}, {}}), InternalError);
+  EXPECT_THROW(PartitionPlan(units, 4, {{}, {Rank(4)}, {}}), InternalError);
+  EXPECT_THROW(PartitionPlan(units, 4, {{}, {}}), InternalError);
+}
+
 TEST(PartitionPlan, CountsParametersAndLargestUnit) {
   PartitionPlan const plan(odd_units(), 4);
   EXPECT_EQ(plan.parameter_count(), 101 * 7 + 13 * 7 + 199 + 1 + 64 * 32);

@@ -178,6 +178,63 @@ TEST(ShardGroups, HoldTheirPartOfTheStates) {
   }
 }
 
+/// The ranks along axis shard share a copy; along every other axis are copies.
+TEST(ShardGroups, AreAlongAxisShardOfAMesh) {
+  if (ranks() != 4) GTEST_SKIP() << "needs two copies";
+  using topology::Axis;
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto const config = stage == 0 ? config_of(0) : grouped(config_of(stage));
+    Training reference(config);
+    for (Axis const copies : {Axis::replicate, Axis::sequence, Axis::expert}) {
+      Training training(config_of(stage));
+      comm::Mesh mesh(*training.recording,
+                      topology::Mesh({{copies, 2}, {Axis::shard, group_size}}));
+      training.engine =
+          zero::make_engine(config_of(stage), training.model.units(), mesh, *training.compute);
+      training.initialize();
+      EXPECT_EQ(training.engine->plan().ranks(), stage == 0 ? 4 : group_size);
+      EXPECT_EQ(training.engine->config().shard_group_size, stage == 0 ? 0 : group_size);
+      for (int k = 0; k < 3; ++k) (void)training.step(1e-2);
+      if (copies == Axis::replicate)
+        for (int k = 0; k < 3; ++k) (void)reference.step(1e-2);
+      EXPECT_EQ(training.weights(), reference.weights()) << "stage " << stage;
+      training.engine.reset();
+    }
+  }
+}
+
+/// The axis of the shards may be the outer one: ranks 0 and 2 share a copy.
+TEST(ShardGroups, NeedNotBeConsecutive) {
+  if (ranks() != 4) GTEST_SKIP() << "needs two copies";
+  using topology::Axis;
+  for (int stage = 1; stage <= 3; ++stage) {
+    Training training(config_of(stage));
+    comm::Mesh mesh(*training.recording,
+                    topology::Mesh({{Axis::shard, group_size}, {Axis::replicate, 2}}));
+    training.engine =
+        zero::make_engine(config_of(stage), training.model.units(), mesh, *training.compute);
+    training.initialize();
+    SerialTraining serial(config_of(stage), training.model, ranks());
+    for (int k = 0; k < 3; ++k) {
+      double const norm = serial.step(1e-2);
+      EXPECT_NEAR(training.step(1e-2).grad_norm, norm, 2e-7 * norm) << "one copy is counted";
+    }
+    EXPECT_LE(weight_difference(training, serial), 2e-6);
+    EXPECT_TRUE(same_on_all_ranks(*training.recording, training.weights()));
+    training.engine.reset();
+  }
+}
+
+TEST(ShardGroups, OfAMeshDoNotContradictTheConfiguration) {
+  auto const comm = make_comm();
+  auto const compute = memory::make_inline_queue("compute");
+  comm::Mesh mesh(*comm, topology::data_parallel_mesh(ranks()));
+  auto config = config_of(3);
+  config.shard_group_size = ranks() + 1;
+  EXPECT_THROW((void)zero::make_engine(config, QuadraticModel(1).units(), mesh, *compute),
+               InternalError);
+}
+
 TEST(ShardGroups, DivideTheRanks) {
   auto const comm = make_comm();
   auto const compute = memory::make_inline_queue("compute");
@@ -200,12 +257,15 @@ TEST(ShardGroups, DivideTheRanks) {
 
 TEST(ShardGroups, AreConsecutiveRanks) {
   auto const comm = make_comm();
-  zero::detail::ShardGroups const one(*comm, config_of(3));
+  auto const mesh_of = [&](int group) {
+    return std::make_shared<comm::Mesh>(*comm, topology::data_parallel_mesh(ranks(), group));
+  };
+  zero::detail::ShardGroups const one(mesh_of(0), config_of(3));
   EXPECT_EQ(&one.shards(), comm.get());
   EXPECT_EQ(one.replicas(), nullptr);
   EXPECT_EQ(one.copies(), 1);
   if (ranks() != 4) return;
-  zero::detail::ShardGroups const two(*comm, grouped(config_of(3)));
+  zero::detail::ShardGroups const two(mesh_of(group_size), grouped(config_of(3)));
   EXPECT_EQ(two.shards().size(), 2);
   EXPECT_EQ(two.shards().rank(), comm->rank() % 2);
   EXPECT_EQ(two.replicas()->rank(), comm->rank() / 2);

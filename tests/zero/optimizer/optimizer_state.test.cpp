@@ -48,25 +48,26 @@ struct State : test::Parts {
 
 TEST(OptimizerState, AllocatesEachStateByItsExtent) {
   State s;
-  ASSERT_EQ(s.state.count(), 5u);
-  EXPECT_EQ(s.state.spec(0).name, "fp32");
-  EXPECT_EQ(s.state.spec(2).name, "rows");
-  EXPECT_EQ(s.state.plan(1), s.plan);
+  ASSERT_EQ(s.state.states().count(), 5u);
+  EXPECT_EQ(s.state.states().spec(0).name, "fp32");
+  EXPECT_EQ(s.state.states().spec(2).name, "rows");
+  EXPECT_EQ(*s.state.states()[1].plan, s.plan);
   // every parameter begins at a multiple of 32: three in the block, one in the head
-  EXPECT_EQ(s.state.plan(2).unit(UnitIndex(0)).shard_numel, 96);
-  EXPECT_EQ(s.state.plan(4).unit(UnitIndex(1)).shard_numel, 32);
+  EXPECT_EQ(s.state.states()[2].plan->unit(UnitIndex(0)).shard_numel, 96);
+  EXPECT_EQ(s.state.states()[4].plan->unit(UnitIndex(1)).shard_numel, 32);
   std::size_t sum = 0;
   for (std::size_t k = 1; k < 5; ++k)
-    sum += 4 * static_cast<std::size_t>(s.state.plan(k).partition_numel());
-  EXPECT_EQ(s.state.state_bytes(), sum);
-  EXPECT_EQ(s.state.master_bytes(), 4 * static_cast<std::size_t>(s.plan.partition_numel()));
-  EXPECT_FALSE(s.state.has_host_copies());
+    sum += 4 * static_cast<std::size_t>(s.state.states()[k].plan->partition_numel());
+  EXPECT_EQ(s.state.states().optimizer_bytes(), sum);
+  EXPECT_EQ(s.state.states().bytes(master_weights),
+            4 * static_cast<std::size_t>(s.plan.partition_numel()));
+  EXPECT_FALSE(s.state.shards().are_copies());
 }
 
 TEST(OptimizerState, Fp32WeightsAreTheirOwnMaster) {
   State s({}, Dtype::fp32);
-  EXPECT_EQ(s.state.master_bytes(), 0u);
-  EXPECT_EQ(static_cast<void*>(s.state.host_shards(OptimizerState::master_weights)[1]),
+  EXPECT_EQ(s.state.states().bytes(master_weights), 0u);
+  EXPECT_EQ(static_cast<void*>(s.state.shards().host(master_weights)[1]),
             s.weights->region(UnitIndex(1)));
 }
 
@@ -80,12 +81,12 @@ TEST(OptimizerState, GivesTheOptimizerSegmentsWithParameterBorders) {
   EXPECT_EQ(list[1].numel, 8);
   EXPECT_EQ(list[1].group, s.recorder.spec_.group_of(optim::WeightDecay::skipped));
   EXPECT_EQ(list[2].parameters[0].shape, (std::vector<std::int64_t>{3, 2, 4}));
-  EXPECT_EQ(list[2].master, s.state.host_shards(0)[0] + 96);
-  EXPECT_EQ(list[2].states[0], s.state.host_shards(1)[0] + 96) << "element-wise: at the segment";
+  EXPECT_EQ(list[2].master, s.state.shards().host(0)[0] + 96);
+  EXPECT_EQ(list[2].states[0], s.state.shards().host(1)[0] + 96) << "element-wise: at the segment";
   EXPECT_EQ(list[2].states[1], nullptr) << "per row: not of the segment";
   ASSERT_EQ(list[2].parameter_states.size(), 1u);
   EXPECT_EQ(list[2].parameter_states[0][0], nullptr);
-  EXPECT_EQ(list[2].parameter_states[0][1], s.state.host_shards(2)[0] + 64) << "at the parameter";
+  EXPECT_EQ(list[2].parameter_states[0][1], s.state.shards().host(2)[0] + 64) << "at the parameter";
   EXPECT_NE(list[2].weights_out, nullptr);
 }
 

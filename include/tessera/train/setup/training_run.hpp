@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/compose/mesh.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/data/sampling/sampler.hpp"
@@ -39,6 +40,7 @@ struct TrainingRun {
   std::unique_ptr<RunLock> lock;  ///< of the output directory, on rank 0
   ModelSource source;
   config::ResolvedConfig config;
+  std::unique_ptr<comm::Mesh> mesh;  ///< of all ranks
   std::unique_ptr<memory::Queue> compute;
   std::unique_ptr<model::CausalLm> model;
   zero::ParameterSubset trained;  ///< of the model: the parameters of the engine's plan
@@ -52,9 +54,7 @@ struct TrainingRun {
   std::string own_checkpoint;      ///< its name, if it is of this run directory; rank 0
   bool starts_over = false;        ///< --overwrite_output_dir without a checkpoint to resume from
 
-  ModelContext model_context(comm::Collectives& comm) const {
-    return {*model, *engine, *compute, comm};
-  }
+  ModelContext model_context() const { return {*model, *engine, *compute, *mesh}; }
 };
 
 }  // namespace tessera::train

@@ -1,7 +1,7 @@
 #pragma once
 /// The objects that every pass of the model needs, owned by the run.
 
-#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/compose/mesh.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/model/decoder/causal_lm.hpp"
@@ -12,9 +12,11 @@ struct ModelContext {
   model::CausalLm& model;
   memory::ParamProvider& weights;
   memory::Queue& compute;
-  comm::Collectives& comm;
+  comm::Mesh& mesh;  ///< of all ranks
 
-  bool is_root() const { return comm.rank() == 0; }
+  bool is_root() const { return mesh.rank() == 0; }
+  /// The ranks that read different samples. Collective on the first call, see comm::Mesh::group().
+  comm::Collectives& data_ranks() const { return mesh.group(topology::data_axes); }
 };
 
 }  // namespace tessera::train

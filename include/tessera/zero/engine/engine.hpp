@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/base/collectives.hpp"
+#include "tessera/comm/compose/mesh.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/zero/layout/engine_config.hpp"
@@ -108,9 +108,14 @@ class Engine : public memory::ParamProvider {
   virtual std::optional<PrefetchReport> prefetch() const { return {}; }
 };
 
-/// @param comm all ranks; outlives the engine
+/// @param mesh of all ranks; outlives the engine. The ranks along axis shard share one copy of the
+/// states, those along every other axis have copies, and gradients are summed over all ranks.
 /// @param place called for each state, the master weights first; empty: every state is in the
 /// memory space of @p compute and is updated there
+std::unique_ptr<Engine> make_engine(EngineConfig const& config,
+                                    std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
+                                    memory::Queue& compute, PlaceState const& place = {});
+/// On the mesh of replicas and shard groups that @p config describes. @param comm all ranks
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
                                     comm::Collectives& comm, memory::Queue& compute,

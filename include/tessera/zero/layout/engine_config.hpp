@@ -52,7 +52,7 @@ enum class SumOrder { ranks, tree };
 struct EngineConfig {
   EngineUse use = EngineUse::training;
   int stage = 0;  ///< 0..3
-  /// Consecutive ranks that share one copy of the states (MiCS, HSDP), stages 1 to 3; 0: all ranks.
+  /// Ranks that share one copy of the states (MiCS, HSDP), stages 1 to 3; 0: those of the mesh.
   int shard_group_size = 0;
   Dtype dtype = Dtype::fp32;                ///< of weights and activations
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire

@@ -6,6 +6,7 @@
 /// (r + 1) * shard). A rank's shards of all units, one after the other in unit order, are its
 /// partition.  Rajbhandari et al., "ZeRO", SC'20, section 5.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,18 +37,29 @@ struct ParameterSlot {
 struct UnitLayout {
   std::string name;
   std::vector<ParameterSlot> parameters;
+  /// The ranks of the plan that share the unit, ascending; empty: all. A unit that belongs to one
+  /// coordinate of an axis of the mesh (experts) is on the ranks with that coordinate.
+  std::vector<Rank> owners;
   std::int64_t numel = 0;            ///< parameters only
   std::int64_t shard_numel = 0;      ///< elements a rank owns, padding included
-  std::int64_t padded_numel = 0;     ///< ranks * shard_numel
+  std::int64_t padded_numel = 0;     ///< owners * shard_numel
   PartitionOffset partition_offset;  ///< first element of this unit's shard in a rank's partition
 
+  bool is_on(Rank rank) const {
+    return owners.empty() || std::binary_search(owners.begin(), owners.end(), rank);
+  }
+  /// Number of the shard of @p rank. @pre is_on(rank)
+  std::int64_t shard_of(Rank rank) const {
+    return owners.empty() ? value(rank)
+                          : std::lower_bound(owners.begin(), owners.end(), rank) - owners.begin();
+  }
   /// Offsets of the same element. An element outside the shard of @p rank has a ShardOffset outside
   /// [0, shard_numel).
   UnitOffset unit_offset(Rank rank, ShardOffset at) const {
-    return UnitOffset(value(rank) * shard_numel + at.value());
+    return UnitOffset(shard_of(rank) * shard_numel + at.value());
   }
   ShardOffset shard_offset(Rank rank, UnitOffset at) const {
-    return ShardOffset(at.value() - value(rank) * shard_numel);
+    return ShardOffset(at.value() - shard_of(rank) * shard_numel);
   }
   ShardOffset shard_offset(PartitionOffset at) const { return ShardOffset(at - partition_offset); }
   PartitionOffset partition_offset_of(ShardOffset at) const {
@@ -82,6 +94,13 @@ class PartitionPlan {
 
   /// @throws InternalError when ranks < 1 or a shape is not positive.
   PartitionPlan(std::vector<memory::UnitSpec> const& units, int ranks,
+                std::int64_t alignment = default_alignment);
+  /// A plan of which some ranks own a unit: UnitLayout::owners of each. Checkpoints are written and
+  /// read by such plans; an engine has that of its shard group. Offsets in a rank's partition leave
+  /// room for units of other ranks.
+  /// @throws InternalError, also when owners are not ascending ranks of the plan
+  PartitionPlan(std::vector<memory::UnitSpec> const& units, int ranks,
+                std::vector<std::vector<Rank>> const& owners,
                 std::int64_t alignment = default_alignment);
 
   int ranks() const { return ranks_; }

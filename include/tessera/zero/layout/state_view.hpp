@@ -16,7 +16,7 @@ inline constexpr char const* gradient_error_name = "gradient_error";
 struct StateView {
   /// "fp32" for the master weights, else StateSpec::name or gradient_error_name.
   std::string name;
-  /// Shard of unit u: of_extent(extent).unit(u).shard_numel values.
+  /// Shard of unit u: of_extent(extent).unit(u).shard_numel values; null for a unit of other ranks.
   std::vector<float*> unit_shards;
   optim::Extent extent = optim::Extent::elementwise;
 };

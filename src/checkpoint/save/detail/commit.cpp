@@ -88,7 +88,10 @@ std::vector<std::vector<TensorRecord>> make_tensors(SaveRequest const& request,
                                                     std::vector<WrittenShard> const& shards) {
   std::vector<std::vector<TensorRecord>> tensors(layers.size());
   std::vector<std::size_t> first_of_unit;
-  for (auto const& unit : request.units) {
+  for (std::size_t u = 0; u < request.units.size(); ++u) {
+    auto const& unit = request.units[u];
+    std::vector<int> owners;
+    for (Rank const owner : request.plan.units()[u].owners) owners.push_back(value(owner));
     first_of_unit.push_back(tensors[0].size());
     for (auto const& p : unit.parameters)
       for (std::size_t k = 0; k < layers.size(); ++k)
@@ -96,7 +99,8 @@ std::vector<std::vector<TensorRecord>> make_tensors(SaveRequest const& request,
                               zero::state_shape(p.shape, layers[k].extent),
                               k == 0 ? p.aliases : std::vector<std::string>(),
                               Dtype::fp32,
-                              {}});
+                              {},
+                              owners});
   }
   for (auto const& group : rank_groups(request.plan.ranks(), request.file_starts))
     for (Rank rank = group.first; rank < group.end(); ++rank) {

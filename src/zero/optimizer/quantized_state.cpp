@@ -1,4 +1,4 @@
-#include "optimizer/coded_state.hpp"
+#include "optimizer/quantized_state.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -18,7 +18,7 @@ constexpr std::int64_t value_alignment = 16;  ///< a cache line
 
 bool has_codes(UnitLayout const& unit) {
   return std::any_of(unit.parameters.begin(), unit.parameters.end(),
-                     [&](ParameterSlot const& p) { return is_coded(unit, p); });
+                     [&](ParameterSlot const& p) { return is_quantized(unit, p); });
 }
 
 /// The bytes of a buffer in host memory: the buffer itself, or a copy of it.
@@ -47,20 +47,20 @@ class HostBytes {
 
 }  // namespace
 
-bool is_coded(UnitLayout const& unit, ParameterSlot const& parameter) {
+bool is_quantized(UnitLayout const& unit, ParameterSlot const& parameter) {
   bool const is_embedding = unit.name == "embedding" && parameter.shape.size() > 1;
-  return parameter.numel >= least_coded_numel && !is_embedding;
+  return parameter.numel >= min_quantized_numel && !is_embedding;
 }
 
-std::int64_t coded_bytes(UnitLayout const& unit) {
+std::int64_t quantized_bytes(UnitLayout const& unit) {
   std::int64_t bytes = has_codes(unit) ? unit.numel : 0;
   for (auto const& p : unit.parameters)
-    if (!is_coded(unit, p)) bytes += p.numel * static_cast<std::int64_t>(sizeof(float));
+    if (!is_quantized(unit, p)) bytes += p.numel * static_cast<std::int64_t>(sizeof(float));
   return bytes;
 }
 
-CodedState::CodedState(optim::StateSpec const& spec, Ownership const& ownership,
-                       memory::MemorySpace space)
+QuantizedState::QuantizedState(optim::StateSpec const& spec, Ownership const& ownership,
+                               memory::MemorySpace space)
     : ownership_(ownership),
       map_(spec.encoding == optim::Encoding::signed_codes ? kernels::DynamicMap::signed_values
                                                           : kernels::DynamicMap::unsigned_values) {
@@ -73,9 +73,9 @@ CodedState::CodedState(optim::StateSpec const& spec, Ownership const& ownership,
     auto& begins = value_begins_.emplace_back();
     UnitOffset const begin = ownership.begin(u), end = begin + ownership.numel(u);
     for (auto const& p : unit.parameters) {
-      begins.push_back(is_coded(unit, p) ? -1 : values);
+      begins.push_back(is_quantized(unit, p) ? -1 : values);
       std::int64_t const numel = std::min(end, p.end()) - std::max(begin, p.offset);
-      if (!is_coded(unit, p) && numel > 0) values += round_up(numel, value_alignment);
+      if (!is_quantized(unit, p) && numel > 0) values += round_up(numel, value_alignment);
     }
   }
   auto const purpose = memory::Purpose::optimizer_state;
@@ -83,12 +83,12 @@ CodedState::CodedState(optim::StateSpec const& spec, Ownership const& ownership,
   values_ = {spec.name, purpose, static_cast<std::size_t>(values) * sizeof(float), space};
 }
 
-std::uint8_t* CodedState::codes(UnitIndex unit) const {
+std::uint8_t* QuantizedState::codes(UnitIndex unit) const {
   std::int64_t const begin = code_begins_[position(unit)];
   return begin < 0 ? nullptr : static_cast<std::uint8_t*>(codes_.data()) + begin;
 }
 
-float* CodedState::values(UnitIndex unit, std::size_t parameter, UnitOffset at) const {
+float* QuantizedState::values(UnitIndex unit, std::size_t parameter, UnitOffset at) const {
   std::int64_t const begin = value_begins_[position(unit)][parameter];
   if (begin < 0) return nullptr;
   UnitOffset const first =
@@ -96,7 +96,7 @@ float* CodedState::values(UnitIndex unit, std::size_t parameter, UnitOffset at) 
   return static_cast<float*>(values_.data()) + begin + (at - first);
 }
 
-std::vector<CodedState::Run> CodedState::runs_of(UnitIndex unit) const {
+std::vector<QuantizedState::Run> QuantizedState::runs_of(UnitIndex unit) const {
   auto const& layout = ownership_.plan->unit(unit);
   UnitOffset const region = ownership_.begin(unit), shard = ownership_.shard_begin(unit);
   UnitOffset const end = shard + layout.shard_numel;
@@ -106,7 +106,7 @@ std::vector<CodedState::Run> CodedState::runs_of(UnitIndex unit) const {
     UnitOffset const first = std::max(shard, slot.offset), last = std::min(end, slot.end());
     if (first >= last) continue;
     auto& run = runs.emplace_back(Run{first - shard, last - first});
-    if (is_coded(layout, slot))
+    if (is_quantized(layout, slot))
       run.code = code_begins_[position(unit)] + (first - region);
     else
       run.value = value_begins_[position(unit)][p] + (first - std::max(region, slot.offset));
@@ -114,8 +114,8 @@ std::vector<CodedState::Run> CodedState::runs_of(UnitIndex unit) const {
   return runs;
 }
 
-void CodedState::read(memory::Queue& queue, std::vector<float*> const& absmax,
-                      std::vector<float*> const& out) const {
+void QuantizedState::read(memory::Queue& queue, std::vector<float*> const& absmax,
+                          std::vector<float*> const& out) const {
   HostBytes codes(codes_), values(values_);
   if (memory::BufferPlanning::active()) return;  // they are counted, but have no memory
   codes.load(queue), values.load(queue);
@@ -133,8 +133,8 @@ void CodedState::read(memory::Queue& queue, std::vector<float*> const& absmax,
     }
 }
 
-void CodedState::write(memory::Queue& queue, std::vector<float*> const& absmax,
-                       std::vector<float*> const& values) {
+void QuantizedState::write(memory::Queue& queue, std::vector<float*> const& absmax,
+                           std::vector<float*> const& values) {
   queue.record().wait("updates of the optimizer state", compute_deadline);
   HostBytes codes(codes_), plain(values_);
   // zero outside the shard: replicate() adds
@@ -154,8 +154,8 @@ void CodedState::write(memory::Queue& queue, std::vector<float*> const& absmax,
   queue.record().wait("copies of the optimizer state", compute_deadline);
 }
 
-void CodedState::replicate(comm::Collectives& comm, std::int64_t bucket_size,
-                           memory::Event const& after) {
+void QuantizedState::replicate(comm::Collectives& comm, std::int64_t bucket_size,
+                               memory::Event const& after) {
   if (!ownership_.replicated) return;
   auto const& plan = *ownership_.plan;
   std::optional<comm::Pending> last;

@@ -1,4 +1,4 @@
-#include "optimizer/coded_state.hpp"
+#include "optimizer/quantized_state.hpp"
 
 #include <cmath>
 
@@ -13,26 +13,26 @@ std::vector<memory::UnitSpec> units() {
           {"block", {test::parameter("w", {70, 64}), test::parameter("b", {70}, false)}}};
 }
 
-TEST(CodedState, KeepsCodesOfLargeParametersOutsideEmbeddings) {
+TEST(QuantizedState, KeepsCodesOfLargeParametersOutsideEmbeddings) {
   PartitionPlan const plan(units(), 1, kernels::quantization_chunk);
   auto const& embedding = plan.unit(first_unit);
   auto const& block = plan.unit(UnitIndex(1));
-  EXPECT_FALSE(is_coded(embedding, embedding.parameters[0]));
-  EXPECT_TRUE(is_coded(block, block.parameters[0]));
-  EXPECT_FALSE(is_coded(block, block.parameters[1]));
-  EXPECT_EQ(coded_bytes(embedding), 6400 * 4);
-  EXPECT_EQ(coded_bytes(block), 4480 + 70 + 70 * 4);
+  EXPECT_FALSE(is_quantized(embedding, embedding.parameters[0]));
+  EXPECT_TRUE(is_quantized(block, block.parameters[0]));
+  EXPECT_FALSE(is_quantized(block, block.parameters[1]));
+  EXPECT_EQ(quantized_bytes(embedding), 6400 * 4);
+  EXPECT_EQ(quantized_bytes(block), 4480 + 70 + 70 * 4);
 }
 
 /// What is read from codes and written back is the same, for each rank's shard and for replicas.
-TEST(CodedState, WritesWhatItReads) {
+TEST(QuantizedState, WritesWhatItReads) {
   auto const queue = memory::make_inline_queue("compute");
   for (int const ranks : {1, 3})
     for (bool const replicated : {false, true}) {
       PartitionPlan const plan(units(), ranks, kernels::quantization_chunk);
       Ownership const own{&plan, Rank(ranks - 1), replicated};
-      CodedState state(optim::coded_state("m", optim::Encoding::signed_codes), own,
-                       memory::MemorySpace::host);
+      QuantizedState state(optim::coded_state("m", optim::Encoding::signed_codes), own,
+                           memory::MemorySpace::host);
       std::vector<std::vector<float>> absmax, values;
       std::vector<float*> absmax_at, values_at;
       for (auto const& unit : plan.units()) {
