@@ -85,7 +85,7 @@ class ExactModel {
   }
 
   /// Weights as an evaluation sees them.
-  ModelValues look(memory::ParamProvider& params, memory::Queue& compute) const {
+  ModelValues look(memory::WeightProvider& params, memory::Queue& compute) const {
     std::vector<UnitIndex> order;
     for (auto u = first_unit; u <= head; ++u) order.push_back(u);
     params.begin_pass(memory::Pass::evaluation, order);

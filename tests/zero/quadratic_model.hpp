@@ -152,7 +152,7 @@ class QuadraticModel {
 
   /// Calls visit(unit, parameter, element, value) with the weights as an evaluation sees them.
   template <class Visit>
-  void look(memory::ParamProvider& params, memory::Queue& compute, Visit visit) const {
+  void look(memory::WeightProvider& params, memory::Queue& compute, Visit visit) const {
     std::vector<UnitIndex> order;
     for (auto u = first_unit; u <= head(); ++u) order.push_back(u);
     params.begin_pass(memory::Pass::evaluation, order);

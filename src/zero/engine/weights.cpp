@@ -1,7 +1,6 @@
 #include "tessera/zero/engine/weights.hpp"
 
 #include "engine/weights_base.hpp"
-#include "tessera/topology/mesh.hpp"
 
 namespace tessera::zero {
 namespace detail {

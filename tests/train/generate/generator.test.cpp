@@ -166,12 +166,12 @@ TEST_P(Families, GenerateWhatTransformersGenerates) {
   auto const& [index, stage] = GetParam();
   auto const& c = stored_generations().as_array()[index];
   auto const model = model::make_model(c.at("config"), Dtype::fp32);
-  auto const engine = weights_for(*model, c.at("family").as_string(), stage);
+  auto const weights = weights_for(*model, c.at("family").as_string(), stage);
   std::vector<Tokens> prompts;
   for (auto const& row : c.at("rows").as_array()) prompts.push_back(tokens_of(row.at("prompt")));
   for (std::int64_t const rows : {1, 2, 3})
     for (auto const& [penalty, field] : {std::pair{1.0, "tokens"}, {1.3, "penalized"}}) {
-      auto const texts = generate({*model, *engine, *compute, mesh}, prompts,
+      auto const texts = generate({*model, *weights, *compute, mesh}, prompts,
                                   {.max_new_tokens = c.at("new_tokens").as_int(),
                                    .sampling = {.temperature = 0.0, .repetition_penalty = penalty},
                                    .rows_per_pass = rows});
