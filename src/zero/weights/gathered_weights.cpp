@@ -12,8 +12,8 @@
 #include "tessera/memory/planning.hpp"
 #include "transfer/buffer_pool.hpp"
 #include "transfer/comm_buffer.hpp"
-#include "weights/coded_gather.hpp"
 #include "weights/prefetch_control.hpp"
+#include "weights/quantized_gather.hpp"
 #include "weights/secondary_shards.hpp"
 #include "weights/shard_store.hpp"
 #include "weights/streamed_shards.hpp"
@@ -66,8 +66,8 @@ class GatheredWeights final : public WeightStore {
       : context_(context),
         shards_(make_shard_store(context)),
         secondary_(context.secondary ? std::make_unique<SecondaryShards>(context) : nullptr),
-        coded_(context.config.weight_code_bits > 0 ? std::make_unique<CodedGather>(context)
-                                                   : nullptr),
+        quantized_(context.config.weight_code_bits > 0 ? std::make_unique<QuantizedGather>(context)
+                                                       : nullptr),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0),
@@ -101,7 +101,7 @@ class GatheredWeights final : public WeightStore {
     if (control_) control_->receive();
     if (g.codes) {
       context_.compute.wait(g.buffer.ready);
-      coded_->decode(unit, *std::exchange(g.codes, std::nullopt), g.buffer.data);
+      quantized_->decode(unit, *std::exchange(g.codes, std::nullopt), g.buffer.data);
     }
     if (secondary_ && !secondary_->has(unit)) secondary_->keep(unit, g.buffer.data);
     auto const views =
@@ -153,7 +153,7 @@ class GatheredWeights final : public WeightStore {
     return shards_->weight_bytes() + (secondary_ ? secondary_->bytes() : 0);
   }
   std::size_t buffer_bytes() const override {
-    return pool_.bytes() + shards_->buffer_bytes() + (coded_ ? coded_->bytes() : 0);
+    return pool_.bytes() + shards_->buffer_bytes() + (quantized_ ? quantized_->bytes() : 0);
   }
   std::size_t swapped_bytes() const override { return shards_->swapped_bytes(); }
   HostUse host_use() const override { return shards_->host_use(); }
@@ -219,8 +219,8 @@ class GatheredWeights final : public WeightStore {
   /// @return the event after which the shard is transferred
   memory::Event gather_from_all(UnitIndex unit, Gathered& g) {
     auto const shard = shards_->fetch(unit, g.buffer.ready);
-    if (coded_) {
-      auto const codes = coded_->start(unit, shard.values, shard.ready);
+    if (quantized_) {
+      auto const codes = quantized_->start(unit, shard.values, shard.ready);
       g.codes = codes.buffer;
       g.arriving = codes.arriving;
       shards_->fetched(unit, context_.compute.record());
@@ -295,7 +295,7 @@ class GatheredWeights final : public WeightStore {
   void drop(UnitIndex unit, memory::Queue& compute) {
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
-    if (g.codes) coded_->give_back(*g.codes);
+    if (g.codes) quantized_->give_back(*g.codes);
     poison(compute, g.buffer.data);
     pool_.give_back(g.buffer, compute.record());
     live_numel_ -= numel(unit);
@@ -305,7 +305,7 @@ class GatheredWeights final : public WeightStore {
   StoreContext context_;
   std::unique_ptr<ShardStore> shards_;
   std::unique_ptr<SecondaryShards> secondary_;
-  std::unique_ptr<CodedGather> coded_;  ///< null: weights travel as values
+  std::unique_ptr<QuantizedGather> quantized_;  ///< null: weights travel as values
   BufferPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
   std::vector<UnitIndex> order_;  ///< of the pass at hand, or of the last one and the next

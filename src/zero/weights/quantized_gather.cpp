@@ -1,20 +1,20 @@
-#include "weights/coded_gather.hpp"
+#include "weights/quantized_gather.hpp"
 
 #include <algorithm>
 
 namespace tessera::zero::detail {
 
-CodedGather::CodedGather(StoreContext const& context)
+QuantizedGather::QuantizedGather(StoreContext const& context)
     : context_(context),
       format_{.bits = context.config.weight_code_bits},
       pool_("codes of weights", Dtype::uint8, context.comm) {}
 
-kernels::CodeRegions CodedGather::regions(UnitIndex unit) const {
+kernels::CodeRegions QuantizedGather::regions(UnitIndex unit) const {
   return {format_, context_.plan.unit(unit).shard_numel, context_.plan.ranks()};
 }
 
-CodedGather::Codes CodedGather::start(UnitIndex unit, memory::TensorView shard,
-                                      memory::Event const& ready) {
+QuantizedGather::Codes QuantizedGather::start(UnitIndex unit, memory::TensorView shard,
+                                              memory::Event const& ready) {
   auto const of_unit = regions(unit);
   std::int64_t const bytes = kernels::code_bytes(format_, of_unit.numel);
   Codes codes{pool_.take(of_unit.bytes()), {}};
@@ -32,7 +32,8 @@ CodedGather::Codes CodedGather::start(UnitIndex unit, memory::TensorView shard,
   return codes;
 }
 
-void CodedGather::decode(UnitIndex unit, BufferPool::Entry const& codes, memory::TensorView out) {
+void QuantizedGather::decode(UnitIndex unit, BufferPool::Entry const& codes,
+                             memory::TensorView out) {
   kernels::decode_chunks(context_.compute, out, codes.data, regions(unit));
   give_back(codes);
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// All-gathers of weights as codes: each rank sends codes of its shard, and every rank decodes the
+/// All-gathers of quantized weights: each rank sends codes of its shard, and every rank decodes the
 /// same codes, its own included. Wang et al., "ZeRO++", ICLR'24, section 3.1 (qwZ).
 
 #include "tessera/kernels/quantization/chunk_codes.hpp"
@@ -8,9 +8,9 @@
 
 namespace tessera::zero::detail {
 
-class CodedGather {
+class QuantizedGather {
  public:
-  explicit CodedGather(StoreContext const& context);
+  explicit QuantizedGather(StoreContext const& context);
 
   struct Codes {
     BufferPool::Entry buffer;
