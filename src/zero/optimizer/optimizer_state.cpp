@@ -412,7 +412,7 @@ bool OptimizerState::is_copied(State const& state, UnitIndex unit) const {
 
 memory::MemorySpace OptimizerState::space_of(State const& state, UnitIndex unit) const {
   bool const is_weights = &state == &states_[master_weights] && !rules_.separate_master;
-  if (is_weights && weights_.host_use().bytes > 0) return memory::MemorySpace::host;
+  if (is_weights && weights_.report().host.bytes > 0) return memory::MemorySpace::host;
   return host_ && !host_->has(unit) ? memory::MemorySpace::device : state.placement.space;
 }
 

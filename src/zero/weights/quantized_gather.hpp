@@ -2,37 +2,37 @@
 /// All-gathers of quantized weights: each rank sends codes of its shard, and every rank decodes the
 /// same codes, its own included. Wang et al., "ZeRO++", ICLR'24, section 3.1 (qwZ).
 
+#include <optional>
+#include <vector>
+
 #include "tessera/kernels/quantization/chunk_codes.hpp"
-#include "transfer/buffer_pool.hpp"
-#include "transfer/weight_store.hpp"
+#include "weights/gather_source.hpp"
 
 namespace tessera::zero::detail {
 
-class QuantizedGather {
+class QuantizedGather final : public GatherSource {
  public:
-  explicit QuantizedGather(StoreContext const& context);
+  QuantizedGather(StoreContext const& context, ShardStore& shards);
 
-  struct Codes {
-    BufferPool::Entry buffer;
-    comm::Pending arriving;
-  };
-  /// Encodes this rank's shard of @p unit on the compute queue and starts the all-gather.
-  Codes start(UnitIndex unit, memory::TensorView shard, memory::Event const& ready);
-  /// Decodes the gathered codes to @p out [padded unit] on the compute queue.
-  /// @pre the compute queue waits for them
-  void decode(UnitIndex unit, BufferPool::Entry const& codes, memory::TensorView out);
-  /// Codes that nobody decodes.
-  void give_back(BufferPool::Entry const& codes) {
-    pool_.give_back(codes, context_.compute.record());
-  }
-  std::size_t bytes() const { return pool_.bytes(); }
+  /// Encodes this rank's shard of @p unit on the compute queue and starts the all-gather of codes.
+  Gather start(UnitIndex unit, BufferPool::Entry const& out) override;
+  /// Decodes the gathered codes.
+  void finish(UnitIndex unit, BufferPool::Entry const& out) override;
+  /// Codes that nobody has decoded are not needed any more.
+  void drop(UnitIndex unit) override;
+  void add_bytes(WeightReport& report) const override { report.buffer_bytes += pool_.bytes(); }
 
  private:
   kernels::CodeRegions regions(UnitIndex unit) const;
+  /// Starts the all-gather of the codes of @p unit from the compute queue's work so far.
+  comm::Pending all_gather(UnitIndex unit, memory::TensorView codes);
 
   StoreContext context_;
+  ShardStore& shards_;
   kernels::CodeFormat format_;
   BufferPool pool_;
+  /// For each unit the codes between start() and finish() or drop().
+  std::vector<std::optional<BufferPool::Entry>> codes_;
 };
 
 }  // namespace tessera::zero::detail
