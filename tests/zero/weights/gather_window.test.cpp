@@ -155,12 +155,13 @@ TEST(GatherWindow, KnowsTheAcquisitionThatAGatherIsFor) {
   EXPECT_EQ(owner.window.next_acquisition(UnitIndex(0)), 2u);
 }
 
+/// The unit at hand is leased: it is not ahead, but live.
 TEST(GatherWindow, TellsHowEarlyAGatherMayStart) {
   auto const order = units({0, 1, 2, 3});
   using Places = std::vector<std::size_t>;
-  EXPECT_EQ(Owner({.ahead = 20, .live = 100}).window.earliest_gathers(order), (Places{0, 0, 0, 0}));
-  EXPECT_EQ(Owner({.ahead = 10, .live = 100}).window.earliest_gathers(order), (Places{0, 0, 0, 1}));
-  EXPECT_EQ(Owner({.ahead = 100, .live = 20}).window.earliest_gathers(order), (Places{0, 0, 1, 2}));
+  EXPECT_EQ(Owner({.ahead = 20, .live = 100}).window.earliest_gathers(order), (Places{0, 0, 0, 1}));
+  EXPECT_EQ(Owner({.ahead = 10, .live = 100}).window.earliest_gathers(order), (Places{0, 0, 1, 2}));
+  EXPECT_EQ(Owner({.ahead = 100, .live = 30}).window.earliest_gathers(order), (Places{0, 0, 0, 1}));
 }
 
 }  // namespace
