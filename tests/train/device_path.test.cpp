@@ -104,23 +104,22 @@ TEST(DeviceGeneration, FindsTheTokensOfTransformers) {
     auto const queue = memory::make_stream_queue("compute", memory::StreamPriority::normal,
                                                  memory::GraphMode::capture);
     zero::EngineConfig config;
-    config.use = zero::EngineUse::inference;
     config.stage = 3;
-    auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
+    auto const sharded = zero::make_weights(config, model->units(), *comm, *queue);
     auto const weights = test::named_weights(family);
-    engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
-                           std::int64_t numel, float* out) {
+    sharded->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
+                            std::int64_t numel, float* out) {
       auto const& spec =
           model->units()[memory::position(unit)].parameters[static_cast<std::size_t>(parameter)];
       std::vector<float> values(static_cast<std::size_t>(spec.numel()));
       weights(spec, values.data());
       std::copy_n(values.data() + first, numel, out);
     });
-    EXPECT_EQ(engine->memory().gradients + engine->memory().master_weights, 0u);
+    EXPECT_EQ(sharded->memory().gradients + sharded->memory().master_weights, 0u);
     std::vector<train::Tokens> prompts;
     for (auto const& row : c.at("rows").as_array()) prompts.push_back(tokens_of(row.at("prompt")));
     comm::Mesh mesh(*comm);
-    auto const texts = train::generate({*model, *engine, *queue, mesh}, prompts,
+    auto const texts = train::generate({*model, *sharded, *queue, mesh}, prompts,
                                        {.max_new_tokens = c.at("new_tokens").as_int(),
                                         .sampling = {.temperature = 0.0},
                                         .rows_per_pass = 2});

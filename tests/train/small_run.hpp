@@ -62,7 +62,7 @@ class CountingModel : public model::CausalLm {
                        memory::ParamProvider& weights, memory::Queue& compute) override {
     return evaluate(batch, weights, compute);
   }
-  model::LossSum evaluate(model::Batch const& batch, memory::ParamProvider&,
+  model::LossSum evaluate(model::Batch const& batch, memory::WeightProvider&,
                           memory::Queue& compute) override {
     ++passes;
     double sum = 0.0;
@@ -81,7 +81,7 @@ class CountingModel : public model::CausalLm {
     return std::make_unique<Cache>(rows, positions);
   }
   std::vector<float> decode(model::DecodeBatch const& batch, model::KeyValueCache& cache,
-                            memory::ParamProvider&, memory::Queue&) override {
+                            memory::WeightProvider&, memory::Queue&) override {
     EXPECT_EQ(cache.rows(), batch.rows);
     queries.push_back(batch.queries);
     std::vector<float> logits(static_cast<std::size_t>(100 * batch.rows), 0.0f);
@@ -92,7 +92,7 @@ class CountingModel : public model::CausalLm {
     }
     return logits;
   }
-  void decode_nothing(memory::ParamProvider&, memory::Queue&) override { ++idle_passes; }
+  void decode_nothing(memory::WeightProvider&, memory::Queue&) override { ++idle_passes; }
   std::size_t activation_bytes(model::PlannedPass const& pass, memory::MemorySpace) override {
     return static_cast<std::size_t>(pass.rows * pass.sequence) * bytes_per_token *
            percent_kept[static_cast<std::size_t>(pass.recompute)] / 100;
@@ -111,13 +111,9 @@ class CountingModel : public model::CausalLm {
 };
 
 /// For models that use no weights.
-struct NoWeights : memory::ParamProvider {
+struct NoWeights : memory::WeightProvider {
   void begin_pass(memory::Pass, std::vector<memory::UnitIndex>) override {}
   memory::WeightLease acquire(memory::UnitIndex, memory::Queue&) override { return {}; }
-  memory::GradientLease gradient(memory::UnitIndex, memory::Queue&) override {
-    return {{}, memory::WriteMode::overwrite};
-  }
-  void gradient_complete(memory::UnitIndex, memory::Queue&) override {}
 };
 
 /// A two-layer GPT-2 in an engine on one process.

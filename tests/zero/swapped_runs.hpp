@@ -26,11 +26,13 @@ inline zero::OptimizerSwap swap_of(std::int64_t tile_numel, int buffers) {
 /// Two units, one of many tiles, in an engine.
 struct TwoUnits {
   TwoUnits(zero::EngineConfig const& config, memory::Queue& queue, comm::Collectives& collectives)
-      : compute(queue), comm(collectives), engine(zero::make_engine(config, units, comm, compute)) {
-    engine->initialize(
-        [&](UnitIndex unit, int, std::int64_t first, std::int64_t numel, float* out) {
-          for (std::int64_t i = 0; i < numel; ++i) out[i] = random(position(unit), first + i);
-        });
+      : compute(queue),
+        comm(collectives),
+        engine(zero::make_engine(config, units(), comm, compute)) {
+    engine->initialize(fill);
+  }
+  static void fill(UnitIndex unit, int, std::int64_t first, std::int64_t numel, float* out) {
+    for (std::int64_t i = 0; i < numel; ++i) out[i] = random(position(unit), first + i);
   }
   static float random(std::size_t stream, std::int64_t i) {
     return 2.0f * Philox{11, stream}.uniform(static_cast<std::uint64_t>(i)) - 1.0f;
@@ -65,9 +67,10 @@ struct TwoUnits {
     return out;
   }
 
-  std::vector<memory::UnitSpec> units{
-      {"first", {{"w", {130, 90}, {}, true, {}}}},
-      {"second", {{"w", {61, 50}, {}, true, {}}, {"b", {61}, {}, false, {}}}}};
+  static std::vector<memory::UnitSpec> units() {
+    return {{"first", {{"w", {130, 90}, {}, true, {}}}},
+            {"second", {{"w", {61, 50}, {}, true, {}}, {"b", {61}, {}, false, {}}}}};
+  }
   memory::Queue& compute;
   comm::Collectives& comm;
   std::unique_ptr<zero::Engine> engine;

@@ -95,9 +95,10 @@ class GradientLease {
   WriteMode mode_;
 };
 
-class ParamProvider {
+/// What a pass without gradients needs: evaluation, generation.
+class WeightProvider {
  public:
-  virtual ~ParamProvider() = default;
+  virtual ~WeightProvider() = default;
 
   /// Sets the prefetch order: the units that will be acquired, in this order. Called at the start
   /// of a forward and backward pass, or of an evaluation.
@@ -106,7 +107,12 @@ class ParamProvider {
   /// Weights of @p unit for work enqueued on @p compute from now on.
   /// @pre called in the order that begin_pass() has set
   virtual WeightLease acquire(UnitIndex unit, Queue& compute) = 0;
+};
 
+/// What a training pass needs. The base is virtual, so that a class which has weights for inference
+/// can also take gradients.
+class ParamProvider : public virtual WeightProvider {
+ public:
   /// Gradient buffer of @p unit. A unit may be asked for several times per micro-step (a tied
   /// embedding gets contributions from the head and from itself): from the second time on the lease
   /// is in mode add. Each contribution writes all parameters of the unit. In a unit with

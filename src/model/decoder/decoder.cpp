@@ -18,7 +18,7 @@ struct HeadWeights {
 };
 
 HeadWeights acquire_head(UnitIndex unit, LmHead const& head, Embedding const& embedding,
-                         PassContext const& pass, memory::ParamProvider& params) {
+                         PassContext const& pass, memory::WeightProvider& params) {
   HeadWeights out;
   out.own = params.acquire(unit, pass.compute);
   if (head.projection()) {
@@ -311,7 +311,7 @@ void Decoder::backward_embedding(PassContext const& pass, Inputs const& inputs,
 }
 
 TensorView Decoder::run_forward(PassContext const& pass, ConstTensorView tokens,
-                                memory::ParamProvider& params) const {
+                                memory::WeightProvider& params) const {
   char const* const part = !pass.cache          ? "evaluation"
                            : pass.cache->begins ? "prompt"
                                                 : "generation";
@@ -332,12 +332,12 @@ TensorView Decoder::run_forward(PassContext const& pass, ConstTensorView tokens,
   return hidden;
 }
 
-LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
+LossSum Decoder::evaluate(Batch const& batch, memory::WeightProvider& params, Queue& compute) {
   check(batch);
   return evaluate_in(buffers_for(compute), batch, params, compute);
 }
 
-LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::ParamProvider& params,
+LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::WeightProvider& params,
                              Queue& compute) {
   ArenaScope const scope(place.arena);
   PassContext pass = begin(batch, place, compute);
@@ -393,7 +393,7 @@ void Decoder::check(DecodeBatch const& batch, KeyValueCache const& cache) const 
 }
 
 std::vector<float> Decoder::decode(DecodeBatch const& batch, KeyValueCache& cache,
-                                   memory::ParamProvider& params, Queue& compute) {
+                                   memory::WeightProvider& params, Queue& compute) {
   check(batch, cache);
   PassBuffers& place = buffers_for(compute);
   ArenaScope const scope(place.arena);
@@ -435,7 +435,7 @@ TensorView Decoder::last_of_rows(PassContext const& pass, DecodeBatch const& bat
   return last;
 }
 
-void Decoder::decode_nothing(memory::ParamProvider& params, Queue& compute) {
+void Decoder::decode_nothing(memory::WeightProvider& params, Queue& compute) {
   auto const order = acquisitions(memory::Pass::evaluation);
   params.begin_pass(memory::Pass::evaluation, order);
   for (UnitIndex const unit : order) (void)params.acquire(unit, compute);
@@ -445,15 +445,14 @@ std::size_t Decoder::activation_bytes(PlannedPass const& pass, memory::MemorySpa
   memory::ArenaPlanning const planning;
   memory::PlanningQueue queue(space);
   PlanningParams own(parts_.units, parts_.dtype);
-  memory::ParamProvider& params = pass.params ? *pass.params : own;
   PassBuffers place = make_buffers("planned", space);
   Batch const batch{nullptr, pass.rows, pass.sequence, 0};
   if (pass.kind == memory::Pass::evaluation)
-    evaluate_in(place, batch, params, queue);
+    evaluate_in(place, batch, pass.weights ? *pass.weights : own, queue);
   else
     train_in(place, batch,
-             {.recompute = pass.recompute, .cpu_checkpointing = pass.cpu_checkpointing}, params,
-             queue);
+             {.recompute = pass.recompute, .cpu_checkpointing = pass.cpu_checkpointing},
+             pass.params ? *pass.params : own, queue);
   return place.arena.peak();
 }
 

@@ -61,12 +61,12 @@ class Decoder final : public CausalLm {
 
   LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params,
                 Queue& compute) override;
-  LossSum evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
+  LossSum evaluate(Batch const& batch, memory::WeightProvider& params, Queue& compute) override;
   std::unique_ptr<KeyValueCache> make_cache(std::int64_t rows, std::int64_t positions,
                                             Queue& compute) const override;
   std::vector<float> decode(DecodeBatch const& batch, KeyValueCache& cache,
-                            memory::ParamProvider& params, Queue& compute) override;
-  void decode_nothing(memory::ParamProvider& params, Queue& compute) override;
+                            memory::WeightProvider& params, Queue& compute) override;
+  void decode_nothing(memory::WeightProvider& params, Queue& compute) override;
   std::size_t activation_bytes(PlannedPass const& pass, memory::MemorySpace space) override;
   std::size_t host_checkpoint_bytes(PlannedPass const& pass) const override;
   void reserve_activations(std::size_t bytes, Queue& compute) override;
@@ -110,12 +110,12 @@ class Decoder final : public CausalLm {
   Inputs stage(PassContext& pass, PassBuffers& place, Batch const& batch, PassKind kind) const;
   LossSum train_in(PassBuffers& place, Batch const& batch, PassSettings const& settings,
                    memory::ParamProvider& params, Queue& compute);
-  LossSum evaluate_in(PassBuffers& place, Batch const& batch, memory::ParamProvider& params,
+  LossSum evaluate_in(PassBuffers& place, Batch const& batch, memory::WeightProvider& params,
                       Queue& compute);
 
   /// Hidden states of the last block without keeping anything.
   TensorView run_forward(PassContext const& pass, ConstTensorView tokens,
-                         memory::ParamProvider& params) const;
+                         memory::WeightProvider& params) const;
   /// The hidden states of each row's last token.
   TensorView last_of_rows(PassContext const& pass, DecodeBatch const& batch,
                           TensorView hidden) const;

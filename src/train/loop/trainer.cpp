@@ -219,7 +219,7 @@ Outcome Trainer::run() {
   if (outcome.code == ExitCode::done && run.data.test)
     outcome = run_prediction(run, log, stop_check);
   log.summary();
-  job_.status.set("memory", memory_tree(run.engine->memory().swapped));
+  job_.status.set("memory", memory_tree(run.weights->memory().swapped));
   if (outcome.code == ExitCode::done && arguments.do_generate)
     outcome = generate_text(job_, run, stop_check);
   if (outcome.code == ExitCode::done && !unsaved_.empty()) return {ExitCode::io, unsaved_};

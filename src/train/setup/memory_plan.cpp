@@ -43,7 +43,7 @@ class Counted {
   std::map<Purpose, std::size_t> device_, host_;
 };
 
-/// An engine without memory, and the steps that it takes.
+/// An engine, or weights for inference, without memory, and the steps or passes that it takes.
 class Planned {
  public:
   Planned(model::CausalLm& model, PlannedRun const& run)
@@ -53,7 +53,13 @@ class Planned {
     config.skip_on_nonfinite = true;
     config.loss_scaler = {};
     comm_ = comm::make_planning_collectives(run.ranks, run.space);
-    engine_ = zero::make_engine(config, model.units(), *comm_, compute_);
+    if (run.pass == memory::Pass::training) {
+      auto engine = zero::make_engine(config, model.units(), *comm_, compute_);
+      engine_ = engine.get();
+      weights_ = std::move(engine);
+    } else {
+      weights_ = zero::make_weights(config, model.units(), *comm_, compute_);
+    }
   }
 
   void step(int micro_steps) {
@@ -68,7 +74,7 @@ class Planned {
 
   MemoryPlan memory() const {
     MemoryPlan plan;
-    plan.states = engine_->memory();
+    plan.states = weights_->memory();
     plan.activations = activations_;
     plan.host_checkpoints = host_checkpoints_;
     plan.device = counted_.device();
@@ -78,7 +84,7 @@ class Planned {
       compute.bytes[Purpose::workspace] += bytes;
     if (activations_ > 0) compute.bytes[Purpose::activations] += memory::arena_bytes(activations_);
     if (host_checkpoints_ > 0) plan.host.bytes[Purpose::activations] += host_checkpoints_;
-    if (run_.engine.use == zero::EngineUse::training) {
+    if (engine_) {
       (void)memory::take_recent_peak();
       std::size_t const before = MemoryTracker::of_process().current_total();
       (void)engine_->state();
@@ -93,7 +99,8 @@ class Planned {
                                      .rows = run_.rows,
                                      .sequence = run_.sequence,
                                      .recompute = run_.recompute,
-                                     .params = engine_.get(),
+                                     .params = engine_,
+                                     .weights = weights_.get(),
                                      .cpu_checkpointing = run_.cpu_checkpointing};
     if (run_.space == MemorySpace::device && kind == memory::Pass::training)
       host_checkpoints_ = model_.host_checkpoint_bytes(planned);
@@ -107,7 +114,8 @@ class Planned {
   kernels::ProductPlanning products_{memory::Runtime::default_threads()};
   memory::PlanningQueue compute_;
   std::unique_ptr<comm::Collectives> comm_;
-  std::unique_ptr<zero::Engine> engine_;
+  std::unique_ptr<zero::Weights> weights_;
+  zero::Engine* engine_ = nullptr;  ///< the object of `weights_` if it trains
   std::size_t activations_ = 0, host_checkpoints_ = 0;
 };
 
@@ -121,7 +129,7 @@ std::size_t PlannedSpace::total() const {
 
 MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run) {
   Planned planned(model, run);
-  if (run.engine.use == zero::EngineUse::inference)
+  if (run.pass == memory::Pass::evaluation)
     planned.evaluate();
   else  // the second micro-step adds to the gradients of the first
     planned.step(std::min(run.engine.accumulation_steps, 2));
@@ -129,7 +137,7 @@ MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run) {
 }
 
 PlannedSteps plan_steps(model::CausalLm& model, PlannedRun const& run, int micro_steps) {
-  TESSERA_EXPECT(run.engine.use == zero::EngineUse::training && micro_steps >= 1);
+  TESSERA_EXPECT(run.pass == memory::Pass::training && micro_steps >= 1);
   PlannedSteps out;
   memory::WorkTrace trace;
   Planned planned(model, run);

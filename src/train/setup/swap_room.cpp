@@ -28,10 +28,12 @@ std::string names_of(SwapRoom const& room) {
 /// What the engine of a rank will need, without its memory and files.
 zero::MemoryReport planned_memory(zero::EngineConfig const& config,
                                   std::vector<memory::UnitSpec> const& units, int ranks,
-                                  memory::MemorySpace space) {
+                                  StatesOf states) {
   memory::BufferPlanning const without_memory;
-  memory::PlanningQueue compute(space);
-  auto const comm = comm::make_planning_collectives(ranks, space);
+  memory::PlanningQueue compute(states.space);
+  auto const comm = comm::make_planning_collectives(ranks, states.space);
+  if (states.pass == memory::Pass::evaluation)
+    return zero::make_weights(config, units, *comm, compute)->memory();
   return zero::make_engine(config, units, *comm, compute)->memory();
 }
 
@@ -84,10 +86,9 @@ std::string swap_shortage(std::vector<SwapRoom> const& rooms, int ranks, std::st
 }
 
 void check_swap_room(zero::EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-                     topology::RankInfo const& rank, comm::Collectives& comm,
-                     memory::MemorySpace space) {
+                     topology::RankInfo const& rank, comm::Collectives& comm, StatesOf states) {
   if (!config.optimizer_swap && !config.weight_swap) return;
-  auto const rooms = swap_rooms(config, planned_memory(config, units, comm.size(), space));
+  auto const rooms = swap_rooms(config, planned_memory(config, units, comm.size(), states));
   auto const shortage = swap_shortage(rooms, rank.local_size, rank.host);
   auto const first = comm::all_reduce_value(
       comm, std::int64_t{shortage.empty() ? comm.size() : comm.rank()}, comm::ReduceOp::min);

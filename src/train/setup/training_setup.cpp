@@ -128,15 +128,23 @@ TrainingRun TrainingSetup::build() {
                            : load_training_data(job_.arguments, run_.source, *run_.model,
                                                 job_.session, job_.comm);
   auto config = engine_config(run_.config);
-  if (!job_.arguments.do_train) {
-    config.use = zero::EngineUse::inference;
+  bool const trains = job_.arguments.do_train;
+  if (!trains) {
     config.optimizer_swap.reset();
     config.optimizer_offload.reset();
   }
   check_offload(run_.config);
-  check_swap_room(config, run_.model->units(), job_.session.info(), job_.comm,
-                  memory::memory_space_of(*run_.compute));
-  run_.engine = zero::make_engine(config, run_.model->units(), *run_.mesh, *run_.compute);
+  auto const& units = run_.model->units();
+  check_swap_room(config, units, job_.session.info(), job_.comm,
+                  {trains ? memory::Pass::training : memory::Pass::evaluation,
+                   memory::memory_space_of(*run_.compute)});
+  if (trains) {
+    auto engine = zero::make_engine(config, units, *run_.mesh, *run_.compute);
+    run_.engine = engine.get();
+    run_.weights = std::move(engine);
+  } else {
+    run_.weights = zero::make_weights(config, units, *run_.mesh, *run_.compute);
+  }
   find_batch_size();
   plan_steps();
   reserve_memory_of_passes();
@@ -256,8 +264,8 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       start.checkpoint.empty() ? run_.source.weights_directory : start.checkpoint;
   auto const& info = job_.session.info();
   auto const& config = run_.config;
-  std::int64_t const trained = run_.engine->plan().parameter_count(),
-                     frozen = run_.engine->frozen_plan().parameter_count();
+  std::int64_t const trained = run_.weights->plan().parameter_count(),
+                     frozen = run_.weights->frozen_plan().parameter_count();
   log::info(fmt::format(
       "{} {}: {} parameters{}, {}; ZeRO stage {}{} on {} {} ({} {}), {}", run_.model->family(),
       from.empty() ? "from random weights" : "from " + from.string(), with_commas(trained + frozen),
@@ -275,7 +283,7 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
                           config.accumulation_steps, run_.mesh->data_size(),
                           counted(run_.sampler->total_steps(), "step")));
   if (config.fp8 && !memory::on_cuda(*run_.compute)) warn_of_emulated_fp8();
-  auto const m = run_.engine->memory();
+  auto const m = run_.weights->memory();
   auto const bytes = [](std::size_t count) {
     return human_bytes(static_cast<std::int64_t>(count));
   };
@@ -285,7 +293,7 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       bytes(m.weights + m.gradients + m.master_weights + m.optimizer_state), bytes(m.weights),
       bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
       bytes(m.buffers), bytes(activation_bytes_)));
-  auto const& engine = run_.engine->config();
+  auto const& engine = run_.weights->config();
   if (m.offloaded_share > 0)
     log::info(
         fmt::format("optimizer on the CPU: {:.3g} % of the elements, in tiles of up to {} elements",
@@ -331,8 +339,8 @@ void TrainingSetup::check_frozen(checkpoint::Manifest const& manifest) const {
 void TrainingSetup::load_checkpoint_weights(StartingPoint const& start) {
   auto const manifest = checkpoint::read_manifest(start.checkpoint, job_.comm);
   check_model(manifest);
-  auto values = checkpoint::weights_of(manifest, run_.engine->plan());
-  if (run_.engine->frozen_plan().parameter_count() > 0)
+  auto values = checkpoint::weights_of(manifest, run_.weights->plan());
+  if (run_.weights->frozen_plan().parameter_count() > 0)
     values = combine(run_.model->units(), std::move(values), start_values());
   run_.source.weights.directory = start.checkpoint.string();
   initialize_weights(values);
@@ -360,8 +368,8 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
   bool const rounds = run_.config.round_master_weights;
   checkpoint::NonFiniteTally tally;
   FrozenChecksum checksum;
-  bool const counts = run_.engine->plan().is_in_first_copy(job_.comm.rank());
-  run_.engine->initialize(
+  bool const counts = run_.weights->plan().is_in_first_copy(job_.comm.rank());
+  run_.weights->initialize(
       [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
         auto const& parameter = units[position(u)].parameters[static_cast<std::size_t>(p)];
         fill(u, p, first, numel, out);
@@ -369,8 +377,8 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
         if (rounds) round_to(run_.config.dtype, out, numel);
         if (counts) tally.add(parameter.name, "", checkpoint::count_nonfinite(out, numel, dtype));
       });
-  if (run_.engine->frozen_plan().parameter_count() > 0)
-    run_.frozen = frozen_record(run_.engine->frozen_plan(), checksum.total(job_.comm),
+  if (run_.weights->frozen_plan().parameter_count() > 0)
+    run_.frozen = frozen_record(run_.weights->frozen_plan(), checksum.total(job_.comm),
                                 run_.source.lora, job_.arguments.model_name_or_path.string());
   auto const found = checkpoint::merge_nonfinite(tally.list(), job_.comm);
   if (found.empty()) return;
@@ -385,12 +393,12 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
 /// to an older checkpoint.
 void TrainingSetup::restore(StartingPoint const& start) {
   std::vector<std::int64_t> refused;
-  if (run_.engine->frozen_plan().parameter_count() > 0) initialize_weights(start_values());
+  if (run_.weights->frozen_plan().parameter_count() > 0) initialize_weights(start_values());
   for (StartingPoint at = start;;) {
     auto const manifest = checkpoint::read_manifest(at.checkpoint, job_.comm);
     check_model(manifest);
     check_frozen(manifest);
-    check_optimizer(manifest, run_.engine->config().optimizer);
+    check_optimizer(manifest, run_.weights->config().optimizer);
     ResumeChanges changes;
     comm::run_on_ranks(job_.comm, job_.is_root(), [&] { changes = find_changes(manifest); });
     try {
@@ -405,7 +413,7 @@ void TrainingSetup::restore(StartingPoint const& start) {
       run_.resumed_step = manifest.step;
       if (job_.is_root()) log_changes(manifest, changes);
       if (!at.note.empty() && job_.is_root()) log::info(at.note);
-      auto const& optimizer = run_.engine->config().optimizer;
+      auto const& optimizer = run_.weights->config().optimizer;
       if (job_.is_root() && optimizer_states(manifest) != optimizer.state_names())
         log::info(concat(at.checkpoint.string(), " has no optimizer states; those of ",
                          optimizer.algorithm, " start at zero"));
@@ -447,7 +455,7 @@ void TrainingSetup::name_run(checkpoint::Manifest const* resumed) {
 void TrainingSetup::check_model(checkpoint::Manifest const& manifest) const {
   check_adapters(manifest.frozen, run_.source.lora, manifest.directory.string());
   try {
-    checkpoint::check_model(manifest, run_.engine->plan());
+    checkpoint::check_model(manifest, run_.weights->plan());
   } catch (DataError const& e) {
     auto const differences = compare_models(manifest.model_config, run_.model->config());
     if (differences.empty()) throw;

@@ -53,7 +53,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     int const index = static_cast<int>(i), count = static_cast<int>(micro_batches.size());
     if (micro_batches[i].samples == 0) {
-      engine_.begin_empty_micro_step(index, count);
+      engine_.begin_micro_step(index, count, zero::MicroStepGradients::are_discarded);
       (void)micro_step(stand_in(), 0, settings);
       continue;
     }

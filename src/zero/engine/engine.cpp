@@ -1,10 +1,8 @@
 #include "tessera/zero/engine/engine.hpp"
 
-#include <algorithm>
-#include <exception>
 #include <utility>
 
-#include "engine/weights_engine.hpp"
+#include "engine/weights_base.hpp"
 #include "gradients/coded_reduce.hpp"
 #include "gradients/offloaded_gradients.hpp"
 #include "gradients/resident_gradients.hpp"
@@ -20,11 +18,18 @@ namespace {
 
 using namespace detail;
 
-class StagedEngine final : public WeightsEngine {
+/// What begin_micro_step() and an update leave for the calls after them.
+struct StepProgress {
+  optim::StepCommunication communication;
+  bool in_micro_step = false;
+  bool is_delayed = false;  ///< the host updates; the working weights are those before the update
+};
+
+class StagedEngine final : public WeightsBase<Engine> {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute, PlaceState const& place)
-      : WeightsEngine(config, units, std::move(mesh), compute),
+      : WeightsBase(config, units, std::move(mesh), compute),
         optimizer_(optim::make_optimizer(config.optimizer)),
         offload_(make_offload()),
         host_gradients_(rules_.offloads_optimizer ? std::make_unique<HostGradients>(
@@ -54,7 +59,8 @@ class StagedEngine final : public WeightsEngine {
 
   memory::GradientLease gradient(UnitIndex unit, memory::Queue&) override {
     expect_unit(unit);
-    TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name,
+    TESSERA_VALIDATE(step_.in_micro_step, InternalError, "gradients of unit ",
+                     plan_.unit(unit).name,
                      " are requested outside a micro-step; call begin_micro_step() first");
     return expand(unit);
   }
@@ -75,25 +81,24 @@ class StagedEngine final : public WeightsEngine {
 
   void begin_pass(memory::Pass pass, std::vector<UnitIndex> acquisitions) override {
     if (pass == memory::Pass::evaluation) finish_delayed_update();
-    WeightsEngine::begin_pass(pass, std::move(acquisitions));
+    WeightsBase::begin_pass(pass, std::move(acquisitions));
   }
 
-  void begin_step() override { in_micro_step_ = false; }
+  void begin_step() override { step_.in_micro_step = false; }
 
-  void begin_micro_step(int index, int count) override { begin(index, count, false); }
-  void begin_empty_micro_step(int index, int count) override { begin(index, count, true); }
-  void begin(int index, int count, bool is_empty) {
+  void begin_micro_step(int index, int count, MicroStepGradients gradients) override {
     TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
                      InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
-    communication_ = detail::communication_of(*optimizer_, steps_ + 1);
-    gradients_->begin_micro_step({index == 0, index + 1 == count, index, is_empty,
-                                  communication_.reduces_gradients, steps_ + 1});
-    in_micro_step_ = true;
+    step_.communication = detail::communication_of(*optimizer_, steps_ + 1);
+    gradients_->begin_micro_step({index == 0, index + 1 == count, index,
+                                  gradients == MicroStepGradients::are_discarded,
+                                  step_.communication.reduces_gradients, steps_ + 1});
+    step_.in_micro_step = true;
   }
 
   StepResult finish_step(double learning_rate, StepValues const& values) override {
-    TESSERA_VALIDATE(std::exchange(in_micro_step_, false), InternalError,
+    TESSERA_VALIDATE(std::exchange(step_.in_micro_step, false), InternalError,
                      "finish_step() without a micro-step; call begin_micro_step() first");
     gradients_->finish();
     finish_delayed_update();
@@ -102,16 +107,17 @@ class StagedEngine final : public WeightsEngine {
     decision_.set_values(values);
     if (host_gradients_)
       decision_.compute(*host_gradients_, limits);
-    else if (!communication_.reduces_gradients)
+    else if (!step_.communication.reduces_gradients)
       compute_norm_of_own_gradients(limits);
     else
       decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
-    bool const host_decides = decision_.is_on_host() || host_ || !communication_.reduces_gradients;
+    bool const host_decides =
+        decision_.is_on_host() || host_ || !step_.communication.reduces_gradients;
     bool const may_skip = host_decides && decision_.precedes_update();
     if (!(may_skip && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
-                            communication_.phase, decision_.sums()};
+                            step_.communication.phase, decision_.sums()};
     if (!decision.finite && !skips_nonfinite() && groups_.world().rank() == 0)
       log::warning(
           "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
@@ -157,10 +163,11 @@ class StagedEngine final : public WeightsEngine {
   optim::LossScalerState scaler_state() const override { return scaler_.state(); }
 
   MemoryReport memory() const override {
-    MemoryReport out = WeightsEngine::memory();
+    MemoryReport out = WeightsBase::memory();
     out.gradients = gradients_->gradient_bytes();
     out.master_weights = state_.states().bytes(master_weights);
     out.optimizer_state = state_.states().optimizer_bytes();
+    out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan());
     auto const drive = state_.states().drive_use();
     out.buffers += gradients_->buffer_bytes() + drive.buffer_bytes;
     out.swapped += drive.file_bytes;
@@ -178,7 +185,7 @@ class StagedEngine final : public WeightsEngine {
  private:
   void fill_own_weights(Fill const& fill) override {
     if (!rules_.separate_master && config_.master_dtype != Dtype::fp32)
-      return WeightsEngine::fill_own_weights(fill);  // a unit at a time
+      return WeightsBase::fill_own_weights(fill);  // a unit at a time
     state_.states().settle();
     auto const shards = state_.shards().host(master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
@@ -225,12 +232,12 @@ class StagedEngine final : public WeightsEngine {
         here{steps_ + 1, learning_rate, decision_.host_control()};
     if (delays(here.step)) {
       state_.start_updates(here);
-      is_delayed_ = true;
+      step_.is_delayed = true;
       return;
     }
-    if (communication_.reduces_gradients) state_.sum(host_ ? here : there);
+    if (step_.communication.reduces_gradients) state_.sum(host_ ? here : there);
     weights_->prepare_update();
-    if (!communication_.reduces_gradients)
+    if (!step_.communication.reduces_gradients)
       return compressed_->run(*optim::compression_of(*optimizer_), there);
     weights_->begin_updates();
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
@@ -252,7 +259,7 @@ class StagedEngine final : public WeightsEngine {
   }
   /// Weights of the update that was started by an earlier step, if any.
   void finish_delayed_update() {
-    if (!std::exchange(is_delayed_, false)) return;
+    if (!std::exchange(step_.is_delayed, false)) return;
     weights_->prepare_update();
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, {});
   }
@@ -290,68 +297,39 @@ class StagedEngine final : public WeightsEngine {
   OptimizerState state_;
   NormAndOverflow decision_;
   std::unique_ptr<CompressedUpdate> compressed_;  ///< null: gradients are reduced in every step
-  optim::StepCommunication communication_;        ///< of the step
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
-  bool in_micro_step_ = false;
-  bool is_delayed_ = false;  ///< the host updates; the working weights are those before the update
+  StepProgress step_;
 };
 
 std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineConfig const& given,
                                 std::vector<memory::UnitSpec> const& units, memory::Queue& compute,
                                 PlaceState const& place) {
-  auto& comm = mesh->world();
   validate(given);
-  if (given.use == EngineUse::training)
-    validate_sum_order(given, comm.size(), memory::memory_space_of(compute));
+  validate_sum_order(given, mesh->size(), memory::memory_space_of(compute));
   EngineConfig const config = with_wire_of_sums(given);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
-  TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
-                   ConfigError,
+  TESSERA_VALIDATE(!trained_parameters(units).empty(), ConfigError,
                    "no parameter trains: all are frozen; leave some out of the frozen parameters");
-  std::unique_ptr<Engine> engine;
-  std::exception_ptr refusal;
-  try {
-    if (config.use == EngineUse::inference)
-      engine = std::make_unique<WeightsEngine>(config, units, mesh, compute);
-    else
-      engine = std::make_unique<StagedEngine>(config, units, mesh, compute, place);
-  } catch (OutOfMemoryError const&) {
-    refusal = std::current_exception();
-  } catch (IoError const&) {  // of a drive for swapped states
-    refusal = std::current_exception();
-  }
-  bool const all_have_memory = comm::agree(comm, !refusal);
-  if (refusal) std::rethrow_exception(refusal);
-  TESSERA_VALIDATE(
-      all_have_memory, OutOfMemoryError,
-      "another rank has no memory or no drive for its model states; see that rank's message, "
-      "or use a higher ZeRO stage, more ranks, or fewer ranks on a node");
-  return engine;
+  return make_on_all_ranks(mesh->world(), [&]() -> std::unique_ptr<Engine> {
+    return std::make_unique<StagedEngine>(config, units, mesh, compute, place);
+  });
 }
 
 }  // namespace
 
-std::unique_ptr<Engine> make_engine(EngineConfig const& given,
+std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
                                     memory::Queue& compute, PlaceState const& place) {
-  EngineConfig config = given;
-  int const ranks = mesh.shape().size(topology::Axis::shard);
-  TESSERA_VALIDATE(config.shard_group_size == 0 || config.shard_group_size == ranks, InternalError,
-                   "shard groups of ", config.shard_group_size, " ranks on a mesh ",
-                   describe(mesh.shape()));
-  if (config.stage > 0 && ranks < mesh.size()) config.shard_group_size = ranks;
-  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, config, units, compute, place);
+  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, on_mesh(config, mesh), units, compute,
+                 place);
 }
 
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
                                     comm::Collectives& comm, memory::Queue& compute,
                                     PlaceState const& place) {
-  validate(config);
-  int const ranks = comm.size(), group = ranks == 1 ? 0 : config.shard_group_size;
-  auto const mesh = std::make_shared<comm::Mesh>(comm, topology::data_parallel_mesh(ranks, group));
-  return make_on(mesh, config, units, compute, place);
+  return make_on(own_mesh(config, comm), config, units, compute, place);
 }
 
 }  // namespace tessera::zero

@@ -33,9 +33,7 @@ double kept_weight_bytes(EngineConfig const& config, PartitionPlan const& plan) 
   return static_cast<double>(kept) * bytes(config.dtype);
 }
 
-}  // namespace
-
-std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
+double weights_of_formula(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen) {
   double const n = plan.ranks();
   auto const parameters = static_cast<double>(plan.parameter_count());
@@ -49,7 +47,20 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
   if (config.secondary_group_size > 1 && plan.ranks() > 1)
     weights += (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
                config.secondary_group_size;
-  if (config.use == EngineUse::inference) return static_cast<std::size_t>(std::llround(weights));
+  return weights;
+}
+
+}  // namespace
+
+std::size_t weight_formula_bytes(EngineConfig const& config, StageRules const& rules,
+                                 PartitionPlan const& plan, PartitionPlan const& frozen) {
+  return static_cast<std::size_t>(std::llround(weights_of_formula(config, rules, plan, frozen)));
+}
+
+std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
+                          PartitionPlan const& plan, PartitionPlan const& frozen) {
+  double const n = plan.ranks();
+  auto const parameters = static_cast<double>(plan.parameter_count());
   double const gradients = MicroStepSums::places_of(config) * parameters *
                            bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
   double const sharing = rules.shards_optimizer ? n : 1.0;
@@ -60,7 +71,8 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
     if (!swaps || state.extent != optim::Extent::elementwise ||
         state.encoding != optim::Encoding::values)
       optimizer += state_bytes(state, plan, state.copies == optim::Copies::sharded ? n : sharing);
-  return static_cast<std::size_t>(std::llround(weights + gradients + optimizer));
+  return static_cast<std::size_t>(
+      std::llround(weights_of_formula(config, rules, plan, frozen) + gradients + optimizer));
 }
 
 }  // namespace tessera::zero::detail

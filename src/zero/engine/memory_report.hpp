@@ -16,4 +16,8 @@ namespace tessera::zero::detail {
 std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen);
 
+/// The part of these bytes that are weights, all of them in inference.
+std::size_t weight_formula_bytes(EngineConfig const& config, StageRules const& rules,
+                                 PartitionPlan const& plan, PartitionPlan const& frozen);
+
 }  // namespace tessera::zero::detail

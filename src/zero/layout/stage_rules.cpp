@@ -181,8 +181,7 @@ StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace 
   rules.gradient_dtype = kept_gradient_dtype(config, rules.shards_gradients);
   if (rules.reduces && config.sum_order != SumOrder::tree)
     rules.averaging = averaging_of(config, ranks, copies);
-  rules.offloads_optimizer = on_device && config.use == EngineUse::training &&
-                             (config.optimizer_offload || config.optimizer_swap);
+  rules.offloads_optimizer = on_device && (config.optimizer_offload || config.optimizer_swap);
   rules.offloads_gradients = rules.offloads_optimizer && reduces_micro_steps(config);
   rules.separate_master = config.dtype != config.master_dtype || rules.offloads_optimizer;
   return rules;

@@ -140,22 +140,21 @@ struct Families : ::testing::TestWithParam<std::tuple<std::size_t, int>> {
       out.push_back(static_cast<std::int32_t>(token.as_int()));
     return out;
   }
-  std::unique_ptr<zero::Engine> engine_for(model::CausalLm const& model, std::string const& family,
-                                           int stage) {
+  std::unique_ptr<zero::Weights> weights_for(model::CausalLm const& model,
+                                             std::string const& family, int stage) {
     zero::EngineConfig config;
-    config.use = zero::EngineUse::inference;
     config.stage = stage;
-    auto engine = zero::make_engine(config, model.units(), *comm, *compute);
+    auto out = zero::make_weights(config, model.units(), *comm, *compute);
     auto const weights = test::named_weights(family);
-    engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
-                           std::int64_t numel, float* out) {
+    out->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
+                        std::int64_t numel, float* out) {
       auto const& spec =
           model.units()[memory::position(unit)].parameters[static_cast<std::size_t>(parameter)];
       std::vector<float> values(static_cast<std::size_t>(spec.numel()));
       weights(spec, values.data());
       std::copy_n(values.data() + first, numel, out);
     });
-    return engine;
+    return out;
   }
   std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
   std::unique_ptr<comm::Collectives> comm =
@@ -167,7 +166,7 @@ TEST_P(Families, GenerateWhatTransformersGenerates) {
   auto const& [index, stage] = GetParam();
   auto const& c = stored_generations().as_array()[index];
   auto const model = model::make_model(c.at("config"), Dtype::fp32);
-  auto const engine = engine_for(*model, c.at("family").as_string(), stage);
+  auto const engine = weights_for(*model, c.at("family").as_string(), stage);
   std::vector<Tokens> prompts;
   for (auto const& row : c.at("rows").as_array()) prompts.push_back(tokens_of(row.at("prompt")));
   for (std::int64_t const rows : {1, 2, 3})

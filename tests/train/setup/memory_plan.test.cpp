@@ -206,17 +206,17 @@ TEST(MemoryPlan, OfInferenceHasWeightsOnly) {
                    .space = memory::MemorySpace::host,
                    .rows = rows,
                    .sequence = length};
-    run.engine.use = zero::EngineUse::inference;
+    run.pass = memory::Pass::evaluation;
     run.engine.stage = stage;
     run.engine.dtype = Dtype::bf16;
     auto const plan = plan_memory(*model, run);
-    auto const engine = zero::make_engine(run.engine, model->units(), *comm, *compute);
-    engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
+    auto const weights = zero::make_weights(run.engine, model->units(), *comm, *compute);
+    weights->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
       std::fill_n(out, numel, 0.01f);
     });
     std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
-    model->evaluate({tokens.data(), rows, length, 0}, *engine, *compute).value();
-    auto const real = engine->memory();
+    model->evaluate({tokens.data(), rows, length, 0}, *weights, *compute).value();
+    auto const real = weights->memory();
     expect_near(plan.states.weights, real.weights, "weights");
     expect_near(plan.states.buffers, real.buffers, "buffers");
     EXPECT_EQ(plan.states.formula, real.formula);

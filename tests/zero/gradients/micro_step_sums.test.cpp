@@ -61,7 +61,7 @@ Trajectory train(zero::EngineConfig const& config, comm::Collectives& comm, int 
       if (at < used)
         engine->begin_micro_step(k, most);
       else
-        engine->begin_empty_micro_step(k, most);
+        engine->begin_micro_step(k, most, zero::MicroStepGradients::are_discarded);
       model.train(at < used ? at : 0, 1, engine->gradient_scale() / used, *engine, *compute);
     }
     out.norms.push_back(engine->finish_step(1e-2).grad_norm);

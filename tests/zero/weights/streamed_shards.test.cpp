@@ -102,8 +102,8 @@ TEST(StreamedWeights, AreInHostMemory) {
 }
 
 /// The depth is chosen in the third pass.
-void expect_prefetch(zero::Engine const& engine, bool is_streamed, bool is_on_drive) {
-  auto const report = engine.prefetch();
+void expect_prefetch(zero::Weights const& weights, bool is_streamed, bool is_on_drive) {
+  auto const report = weights.prefetch();
   ASSERT_EQ(report.has_value(), is_streamed);
   if (!is_streamed) return;
   EXPECT_GE(report->units, 1);
@@ -124,15 +124,14 @@ TEST(StreamedWeights, ServeInference) {
   auto const queue = memory::make_stream_queue("compute");
   auto const model = model::make_model(small_gpt2(), Dtype::bf16);
   auto config = small_training(3, Dtype::bf16).config;
-  config.use = zero::EngineUse::inference;
   auto const tokens = small_tokens(1, 1, 1);
   std::vector<double> losses;
   for (int place = 0; place < 3; ++place) {
     if (place == 1) config.weight_offload.emplace();
     if (place == 2) config.weight_swap = weights_on_the_drive(1, 0);
-    auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
-    engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
-                           std::int64_t numel, float* out) {
+    auto const weights = zero::make_weights(config, model->units(), *comm, *queue);
+    weights->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
+                            std::int64_t numel, float* out) {
       model::initialize_parameter(
           model->units()[position(unit)].parameters[static_cast<std::size_t>(parameter)], 3, first,
           numel, out);
@@ -141,10 +140,10 @@ TEST(StreamedWeights, ServeInference) {
     for (int pass = 0; pass < 3; ++pass)
       losses.push_back(model
                            ->evaluate({tokens.data(), SmallTraining::rows, SmallTraining::length},
-                                      *engine, *queue)
+                                      *weights, *queue)
                            .value());
     device().jitter_us = 0;
-    expect_prefetch(*engine, place > 0, place == 2);
+    expect_prefetch(*weights, place > 0, place == 2);
   }
   EXPECT_EQ(losses, std::vector<double>(9, losses[0]));
 }

@@ -36,21 +36,25 @@ TEST(SwappedWeights, ServeInference) {
   auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
   auto const compute = memory::make_inline_queue("compute");
   auto config = config_of(3, Dtype::bf16);
-  config.use = zero::EngineUse::inference;
-  TwoUnits in_memory(config, *compute, *comm);
+  auto const make = [&] {
+    auto weights = zero::make_weights(config, TwoUnits::units(), *comm, *compute);
+    weights->initialize(TwoUnits::fill);
+    return weights;
+  };
+  auto const in_memory = make();
   config.weight_swap = {transfers(), 1, 100000, 0};
-  TwoUnits swapped(config, *compute, *comm);
+  auto const swapped = make();
   config.weight_swap->memory_numel = 1'000'000;
-  TwoUnits kept(config, *compute, *comm);
-  EXPECT_EQ(swapped.engine->memory().weights, 0u);
+  auto const kept = make();
+  EXPECT_EQ(swapped->memory().weights, 0u);
   for (int pass = 0; pass < 3; ++pass) {
     std::vector<UnitIndex> const order{UnitIndex(0), UnitIndex(1), UnitIndex(0)};
-    for (auto* run : {&in_memory, &swapped, &kept})
-      run->engine->begin_pass(memory::Pass::evaluation, order);
+    for (auto const* weights : {&in_memory, &swapped, &kept})
+      (*weights)->begin_pass(memory::Pass::evaluation, order);
     for (auto unit : order) {
-      auto const a = in_memory.engine->acquire(unit, *compute);
-      auto const b = swapped.engine->acquire(unit, *compute);
-      auto const c = kept.engine->acquire(unit, *compute);
+      auto const a = in_memory->acquire(unit, *compute);
+      auto const b = swapped->acquire(unit, *compute);
+      auto const c = kept->acquire(unit, *compute);
       for (std::size_t p = 0; p < a.size(); ++p)
         for (std::int64_t i = 0; i < a[p].numel(); ++i) {
           ASSERT_EQ(load(a[p], i), load(b[p], i));
@@ -58,9 +62,9 @@ TEST(SwappedWeights, ServeInference) {
         }
     }
   }
-  EXPECT_EQ(swapped.engine->prefetch()->read_units, 1) << "there is one buffer";
-  EXPECT_FALSE(in_memory.engine->prefetch());
-  EXPECT_FALSE(kept.engine->prefetch()) << "nothing is read";
+  EXPECT_EQ(swapped->prefetch()->read_units, 1) << "there is one buffer";
+  EXPECT_FALSE(in_memory->prefetch());
+  EXPECT_FALSE(kept->prefetch()) << "nothing is read";
 }
 
 TEST(SwappedWeights, RefuseBuffersThatAreTooSmall) {

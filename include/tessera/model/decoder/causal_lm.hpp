@@ -38,8 +38,10 @@ struct PlannedPass {
   std::int64_t rows = 0;
   std::int64_t sequence = 0;
   Recompute recompute = Recompute::none;
-  /// Gives weights and takes gradients of the planned pass; null: nobody counts theirs.
+  /// Gives weights and takes gradients of a planned training pass; null: nobody counts theirs.
   memory::ParamProvider* params = nullptr;
+  /// Gives weights of a planned evaluation; null: nobody counts theirs.
+  memory::WeightProvider* weights = nullptr;
   bool cpu_checkpointing = false;
 };
 
@@ -93,7 +95,7 @@ class CausalLm {
   virtual LossSum train(Batch const& batch, PassSettings const& settings,
                         memory::ParamProvider& params, memory::Queue& compute) = 0;
   /// Forward only, no dropout.
-  virtual LossSum evaluate(Batch const& batch, memory::ParamProvider& params,
+  virtual LossSum evaluate(Batch const& batch, memory::WeightProvider& params,
                            memory::Queue& compute) = 0;
   /// An empty cache in the memory space of @p compute.
   /// @throws ConfigError for more positions than the model has
@@ -103,9 +105,9 @@ class CausalLm {
   /// positions before `first` from @p cache and writes those of the batch. Positions from `first +
   /// counts` on may be written again later. Waits for the queue.
   virtual std::vector<float> decode(DecodeBatch const& batch, KeyValueCache& cache,
-                                    memory::ParamProvider& params, memory::Queue& compute) = 0;
+                                    memory::WeightProvider& params, memory::Queue& compute) = 0;
   /// Acquires what decode() acquires and computes nothing: for a rank without rows.
-  virtual void decode_nothing(memory::ParamProvider& params, memory::Queue& compute) = 0;
+  virtual void decode_nothing(memory::WeightProvider& params, memory::Queue& compute) = 0;
 
   /// Bytes of activations and workspaces that a pass keeps at most. Makes the allocations of the
   /// pass without memory and without kernels.

@@ -38,6 +38,7 @@ struct MemoryPlan {
 /// The part of a run that decides its memory.
 struct PlannedRun {
   zero::EngineConfig engine{};
+  memory::Pass pass = memory::Pass::training;  ///< evaluation: a run that does not train
   int ranks = 1;
   memory::MemorySpace space = memory::MemorySpace::device;
   /// Rows and tokens of a micro-batch.
@@ -46,8 +47,8 @@ struct PlannedRun {
   bool cpu_checkpointing = false;
 };
 
-/// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, or an
-/// evaluation with an engine for inference, without memory, kernels and communication. Afterwards
+/// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, or builds
+/// weights and runs an evaluation with them, without memory, kernels and communication. Afterwards
 /// the memory trackers are as before.
 MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run);
 
@@ -60,7 +61,7 @@ struct PlannedSteps {
   std::size_t first_of_second = 0;  ///< index in `work`
 };
 
-/// Plans two steps of @p micro_steps micro-steps each. @pre the engine is for training
+/// Plans two steps of @p micro_steps micro-steps each. @pre run.pass is training
 PlannedSteps plan_steps(model::CausalLm& model, PlannedRun const& run, int micro_steps);
 
 }  // namespace tessera::train

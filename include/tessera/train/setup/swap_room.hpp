@@ -28,11 +28,16 @@ std::vector<SwapRoom> swap_rooms(zero::EngineConfig const& config,
 /// The first file system without room for @p ranks, in the words of an error; empty: all have it.
 std::string swap_shortage(std::vector<SwapRoom> const& rooms, int ranks, std::string const& host);
 
+/// The kind of pass that decides which states a rank has, and where the model computes.
+struct StatesOf {
+  memory::Pass pass = memory::Pass::training;
+  memory::MemorySpace space = memory::MemorySpace::host;
+};
+
 /// Logs what the ranks of a node need of each file system. No effect without swap files.
 /// Collective.
 /// @throws IoError on all ranks when a node has too little
 void check_swap_room(zero::EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-                     topology::RankInfo const& rank, comm::Collectives& comm,
-                     memory::MemorySpace space);
+                     topology::RankInfo const& rank, comm::Collectives& comm, StatesOf states);
 
 }  // namespace tessera::train

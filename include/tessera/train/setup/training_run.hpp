@@ -46,7 +46,8 @@ struct TrainingRun {
   zero::ParameterSubset trained;  ///< of the model: the parameters of the engine's plan
   ConfigTree frozen;              ///< as checkpoint::Manifest::frozen
   TrainingData data;
-  std::unique_ptr<zero::Engine> engine;
+  std::unique_ptr<zero::Weights> weights;
+  zero::Engine* engine = nullptr;        ///< with --do_train the object of `weights`; else null
   std::optional<data::Sampler> sampler;  ///< with --do_train
   optim::Schedule schedule;              ///< with --do_train
   TrainingState state;
@@ -54,7 +55,7 @@ struct TrainingRun {
   std::string own_checkpoint;      ///< its name, if it is of this run directory; rank 0
   bool starts_over = false;        ///< --overwrite_output_dir without a checkpoint to resume from
 
-  ModelContext model_context() const { return {*model, *engine, *compute, *mesh}; }
+  ModelContext model_context() const { return {*model, *weights, *compute, *mesh}; }
 };
 
 }  // namespace tessera::train

@@ -10,7 +10,7 @@ namespace tessera::train {
 
 struct ModelContext {
   model::CausalLm& model;
-  memory::ParamProvider& weights;
+  memory::WeightProvider& weights;
   memory::Queue& compute;
   comm::Mesh& mesh;  ///< of all ranks
 

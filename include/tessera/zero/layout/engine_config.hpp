@@ -11,9 +11,6 @@
 
 namespace tessera::zero {
 
-/// What an engine is for. Inference needs weights only: no gradients, master weights and states.
-enum class EngineUse { training, inference };
-
 /// Gradients of stage 3 travel as int4 codes in two all-to-alls, inside nodes and between them
 /// (ZeRO++ qgZ).
 struct QuantizedGradients {
@@ -50,7 +47,6 @@ struct GradientReduction {
 enum class SumOrder { ranks, tree };
 
 struct EngineConfig {
-  EngineUse use = EngineUse::training;
   int stage = 0;  ///< 0..3
   /// Ranks that share one copy of the states (MiCS, HSDP), stages 1 to 3; 0: those of the mesh.
   int shard_group_size = 0;

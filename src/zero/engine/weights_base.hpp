@@ -1,5 +1,5 @@
 #pragma once
-/// The engine of inference, and the base of the one that trains.
+/// What the weights for inference and those that train have in common.
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +15,7 @@
 #include "layout/stage_rules.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/zero/engine/weights.hpp"
 #include "tessera/zero/layout/parameter_subset.hpp"
 #include "transfer/shard_copies.hpp"
 #include "weights/frozen_weights.hpp"
@@ -30,11 +31,40 @@ inline std::optional<SwapUse> both(std::optional<SwapUse> a, std::optional<SwapU
   return a;
 }
 
-/// The weights of a model: all that inference needs, and what training is built on.
-class WeightsEngine : public Engine {
+/// @p config for the groups that @p mesh has.
+EngineConfig on_mesh(EngineConfig config, comm::Mesh const& mesh);
+/// The mesh of replicas and shard groups that @p config describes, over the ranks of @p comm.
+std::shared_ptr<comm::Mesh> own_mesh(EngineConfig const& config, comm::Collectives& comm);
+
+/// Makes @p make's object on all ranks or on none. Collective.
+template <class Make>
+auto make_on_all_ranks(comm::Collectives& comm, Make const& make) {
+  decltype(make()) made;
+  std::exception_ptr refusal;
+  try {
+    made = make();
+  } catch (OutOfMemoryError const&) {
+    refusal = std::current_exception();
+  } catch (IoError const&) {  // of a drive for swapped states
+    refusal = std::current_exception();
+  }
+  bool const all_have_memory = comm::agree(comm, !refusal);
+  if (refusal) std::rethrow_exception(refusal);
+  TESSERA_VALIDATE(
+      all_have_memory, OutOfMemoryError,
+      "another rank has no memory or no drive for its model states; see that rank's message, "
+      "or use a higher ZeRO stage, more ranks, or fewer ranks on a node");
+  return made;
+}
+
+/// Implements the weights of @p Interface, which is Weights or Engine.
+template <class Interface>
+class WeightsBase : public Interface {
  public:
-  WeightsEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-                std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute)
+  using typename Interface::Fill;
+
+  WeightsBase(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
+              std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute)
       : config_(config),
         groups_(std::move(mesh), config),
         trained_(trained_parameters(units)),
@@ -57,7 +87,7 @@ class WeightsEngine : public Engine {
 
   /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been
   /// reported by the calls that waited for them; a stuck queue is given up after the timeout.
-  ~WeightsEngine() override { wait_for_weights(); }
+  ~WeightsBase() override { wait_for_weights(); }
 
   PartitionPlan const& plan() const override { return plan_; }
   PartitionPlan const& frozen_plan() const override { return frozen_.plan(); }
@@ -105,27 +135,12 @@ class WeightsEngine : public Engine {
         unit, trains(unit) ? weights_->acquire(unit, compute) : memory::WeightLease{}, compute);
   }
 
-  void set_betas(double, double) override { refuse("set_betas"); }
-  memory::GradientLease gradient(UnitIndex, memory::Queue&) override { refuse("gradient"); }
-  void gradient_complete(UnitIndex, memory::Queue&) override { refuse("gradient_complete"); }
-  void begin_step() override { refuse("begin_step"); }
-  void begin_micro_step(int, int) override { refuse("begin_micro_step"); }
-  void begin_empty_micro_step(int, int) override { refuse("begin_empty_micro_step"); }
-  StepResult finish_step(double, StepValues const&) override { refuse("finish_step"); }
-  double loss_scale() const override { refuse("loss_scale"); }
-  double gradient_scale() const override { refuse("gradient_scale"); }
-  std::vector<StateView> state() override { refuse("state"); }
-  bool state_is_snapshot() const override { refuse("state_is_snapshot"); }
-  void load_state(std::int64_t, optim::LossScalerState const&) override { refuse("load_state"); }
-  std::int64_t optimizer_steps() const override { return 0; }
-  optim::LossScalerState scaler_state() const override { refuse("scaler_state"); }
-
   MemoryReport memory() const override {
     MemoryReport out;
     auto const trained = weights_->report(), frozen = frozen_.report();
     out.weights = trained.weight_bytes + frozen.weight_bytes;
     out.buffers = trained.buffer_bytes + frozen.buffer_bytes;
-    out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan());
+    out.formula = weight_formula_bytes(config_, rules_, plan_, frozen_.plan());
     out.swapped = out.swapped_weights = trained.swapped_bytes + frozen.swapped_bytes;
     out.swap = both(trained.swap, frozen.swap);
     for (auto const& host : {trained.host, frozen.host}) {
@@ -176,10 +191,6 @@ class WeightsEngine : public Engine {
   std::unique_ptr<WeightStore> weights_;
 
  private:
-  [[noreturn]] static void refuse(char const* what) {
-    throw InternalError(concat(what, "() of an engine that was made for inference"));
-  }
-
   std::vector<UnitIndex> acquisitions_;
   std::size_t acquired_ = 0;
 };
