@@ -363,8 +363,9 @@ Bounds bounds_of(Modes const& m, int ranks) {
   // of 4 bits are 18 times as far apart, and their errors have either sign.
   double const coarse = weights && m.weight_codes == WeightCodes::bits_4 ? 127.0 / 7 : 1.0;
   out.loss = coarse > 1.0 ? 5e-3 : 1e-3;
-  // With weights of 8 bits as in zero.coded_gather. Sums of this model's gradients are often in the
-  // middle between two codes of 4 bits, and scales that are rounded up take all to the smaller one.
+  // With weights of 8 bits as in zero.quantized_gather. Sums of this model's gradients are often in
+  // the middle between two codes of 4 bits, and scales that are rounded up take all to the smaller
+  // one.
   out.norm = (weights ? (coarse > 1.0 ? 0.015 : 5e-3) : 0.0) + (gradients ? 0.035 : 0.0);
   // Half a code of the largest weight, whose scale is rounded to bf16, and the rounding of weights.
   double const largest = 1.05;

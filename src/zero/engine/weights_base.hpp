@@ -137,12 +137,13 @@ class WeightsBase : public Interface {
 
   MemoryReport memory() const override {
     MemoryReport out;
-    out.weights = weights_->weight_bytes() + frozen_.weight_bytes();
-    out.buffers = weights_->buffer_bytes() + frozen_.buffer_bytes();
+    auto const trained = weights_->report(), frozen = frozen_.report();
+    out.weights = trained.weight_bytes + frozen.weight_bytes;
+    out.buffers = trained.buffer_bytes + frozen.buffer_bytes;
     out.formula = weight_formula_bytes(config_, rules_, plan_, frozen_.plan());
-    out.swapped = out.swapped_weights = weights_->swapped_bytes() + frozen_.swapped_bytes();
-    out.swap = both(weights_->swap_use(), frozen_.swap_use());
-    for (auto const& host : {weights_->host_use(), frozen_.host_use()}) {
+    out.swapped = out.swapped_weights = trained.swapped_bytes + frozen.swapped_bytes;
+    out.swap = both(trained.swap, frozen.swap);
+    for (auto const& host : {trained.host, frozen.host}) {
       out.offloaded += host.bytes;
       out.pinned += host.pinned;
     }
@@ -150,7 +151,7 @@ class WeightsBase : public Interface {
     return out;
   }
   std::optional<PrefetchReport> prefetch() const override {
-    auto const trained = weights_->prefetch_report(), frozen = frozen_.prefetch_report();
+    auto const trained = weights_->report().prefetch, frozen = frozen_.report().prefetch;
     bool const is_larger = frozen && (!trained || frozen->seconds() > trained->seconds());
     return is_larger ? frozen : trained;
   }

@@ -11,7 +11,7 @@
 
 namespace tessera::zero::detail {
 
-HostUpdate::HostUpdate(StoreContext const& context, Offload offload, WeightStore& weights)
+HostUpdate::HostUpdate(StoreContext const& context, Offload offload, UpdateRegions& weights)
     : context_(context),
       offload_(std::move(offload)),
       weights_(weights),

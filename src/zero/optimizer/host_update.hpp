@@ -14,7 +14,7 @@ namespace tessera::zero::detail {
 
 class HostUpdate {
  public:
-  HostUpdate(StoreContext const& context, Offload offload, WeightStore& weights);
+  HostUpdate(StoreContext const& context, Offload offload, UpdateRegions& weights);
 
   UnitIndex end() const { return offload_.end; }
   TileList const& tiles() const { return offload_.tiles; }
@@ -54,7 +54,7 @@ class HostUpdate {
 
   StoreContext context_;
   Offload offload_;
-  WeightStore& weights_;
+  UpdateRegions& weights_;
   memory::Buffer returning_;  ///< weights of the tiles in flight
   std::vector<InFlight> in_flight_;
   std::size_t started_ = 0, finished_ = 0;

@@ -44,7 +44,7 @@ class MemoryStorage final : public StateStorage {
   }
   memory::MemorySpace space(std::size_t state) const override {
     bool const is_weights = states_[state].home == StateHome::working_weights;
-    return is_weights && weights_.host_use().bytes > 0 ? memory::MemorySpace::host : space_;
+    return is_weights && weights_.report().host.bytes > 0 ? memory::MemorySpace::host : space_;
   }
   std::size_t bytes(std::size_t state) const override { return buffers_[state].bytes(); }
 

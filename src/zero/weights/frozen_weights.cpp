@@ -15,7 +15,7 @@ namespace tessera::zero::detail {
 namespace {
 
 /// This rank's shard of @p unit in the working weights.
-memory::TensorView shard_of(StoreContext const& context, WeightStore const& weights,
+memory::TensorView shard_of(StoreContext const& context, UpdateRegions const& weights,
                             UnitIndex unit) {
   Dtype const dtype = context.config.dtype;
   auto* const region = static_cast<std::byte*>(weights.settled_region(unit));
@@ -103,7 +103,7 @@ std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
   return rules.shards_weights ? make_gathered_weights(context) : make_resident_weights(context);
 }
 
-void fill_shards(StoreContext const& context, WeightStore const& weights,
+void fill_shards(StoreContext const& context, UpdateRegions const& weights,
                  ParameterSubset const& subset, WeightFill const& fill) {
   LoadedValues const values(context);
   for (UnitIndex u = first_unit; u < context.plan.end_unit(); ++u) {

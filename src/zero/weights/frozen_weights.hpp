@@ -3,7 +3,6 @@
 /// else.
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "layout/shard_groups.hpp"
@@ -18,7 +17,7 @@ std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
                                                StoreContext const& context);
 
 /// Writes this rank's shards of working weights, rounded from fp32. Blocks the host.
-void fill_shards(StoreContext const& context, WeightStore const& weights,
+void fill_shards(StoreContext const& context, UpdateRegions const& weights,
                  ParameterSubset const& subset, WeightFill const& fill);
 
 /// The limits of gathered weights, and of those that a drive leaves in memory, for one of two
@@ -44,16 +43,7 @@ class FrozenWeights {
   void distribute();
   std::vector<float> shard(UnitIndex unit) const;
   void synchronize();
-  std::size_t weight_bytes() const { return store_ ? store_->weight_bytes() : 0; }
-  std::size_t buffer_bytes() const { return store_ ? store_->buffer_bytes() : 0; }
-  std::size_t swapped_bytes() const { return store_ ? store_->swapped_bytes() : 0; }
-  HostUse host_use() const { return store_ ? store_->host_use() : HostUse{}; }
-  std::optional<PrefetchReport> prefetch_report() const {
-    return store_ ? store_->prefetch_report() : std::nullopt;
-  }
-  std::optional<SwapUse> swap_use() const {
-    return store_ ? store_->swap_use() : std::optional<SwapUse>();
-  }
+  WeightReport report() const { return store_ ? store_->report() : WeightReport{}; }
 
  private:
   EngineConfig config_;

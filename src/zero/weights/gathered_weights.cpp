@@ -1,8 +1,6 @@
 #include "weights/gathered_weights.hpp"
 
-#include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "layout/unit_views.hpp"
@@ -12,19 +10,15 @@
 #include "tessera/memory/planning.hpp"
 #include "transfer/buffer_pool.hpp"
 #include "transfer/comm_buffer.hpp"
-#include "weights/coded_gather.hpp"
+#include "weights/gather_source.hpp"
+#include "weights/gather_window.hpp"
 #include "weights/prefetch_control.hpp"
-#include "weights/secondary_shards.hpp"
 #include "weights/shard_store.hpp"
 #include "weights/streamed_shards.hpp"
 #include "weights/swapped_shards.hpp"
 
 namespace tessera::zero::detail {
 namespace {
-
-/// A released unit that is acquired again within this many acquisitions stays gathered, regardless
-/// of the limits.
-constexpr std::size_t imminent = 2;
 
 /// A rank's shards of all units.
 class ShardsInMemory final : public ShardStore {
@@ -43,8 +37,7 @@ class ShardsInMemory final : public ShardStore {
   void* region(UnitIndex unit) const override {
     return shards_.at(plan_.unit(unit).partition_offset.value());
   }
-  Dtype dtype() const override { return shards_.dtype(); }
-  std::size_t weight_bytes() const override { return shards_.bytes(); }
+  WeightReport report() const override { return {.weight_bytes = shards_.bytes()}; }
 
  private:
   PartitionPlan const& plan_;
@@ -60,52 +53,62 @@ std::unique_ptr<ShardStore> make_shard_store(StoreContext const& context) {
   return on_device ? make_streamed_shards(context, std::move(shards)) : std::move(shards);
 }
 
+std::vector<std::int64_t> numel_of_units(PartitionPlan const& plan) {
+  std::vector<std::int64_t> out;
+  for (auto const& unit : plan.units()) out.push_back(unit.padded_numel);
+  return out;
+}
+
+/// With contracts on, a read of what is not gathered shows.
+void poison(memory::Queue& compute, memory::TensorView data) {
+#ifdef TESSERA_ASSERTIONS
+  kernels::fill(compute, data, std::numeric_limits<float>::quiet_NaN());
+#else
+  (void)compute, (void)data;
+#endif
+}
+
+/// Gathers units from the source into buffers when the window says so.
 class GatheredWeights final : public WeightStore {
  public:
   explicit GatheredWeights(StoreContext const& context)
       : context_(context),
         shards_(make_shard_store(context)),
-        secondary_(context.secondary ? std::make_unique<SecondaryShards>(context) : nullptr),
-        coded_(context.config.weight_code_bits > 0 ? std::make_unique<CodedGather>(context)
-                                                   : nullptr),
+        source_(make_gather_source(context, *shards_)),
+        window_(numel_of_units(context.plan),
+                {context.config.prefetch_bucket_size, context.config.max_live_parameters}),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
-        seen_(context.plan.units().size(), 0),
-        is_stale_(context.plan.units().size(), false) {
-    if (!shards_->is_streamed() || memory::BufferPlanning::active()) return;
-    control_.emplace(context_.comm, context_.compute);
+        chooses_depth_(shards_->is_streamed() && !memory::BufferPlanning::active()),
+        control_(context_.comm, context_.compute) {
+    if (!chooses_depth_) return;
     shards_->observe_reads([this](UnitIndex unit, auto const& begin, auto const& end) {
-      control_->read(unit, begin, end);
+      control_.read(unit, begin, end);
     });
   }
 
   void set_prefetch_order(std::vector<UnitIndex> acquisitions) override {
-    if (control_)
-      control_->begin_pass(acquisitions, {earliest_gathers(acquisitions), shards_->read_buffers()});
-    gathers_ahead_ = false;
-    order_ = std::move(acquisitions);
-    next_ = 0;
+    if (chooses_depth_)
+      control_.begin_pass(acquisitions,
+                          {window_.earliest_gathers(acquisitions), shards_->read_buffers()});
+    window_.begin_pass(std::move(acquisitions));
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
-      if (state(u) && state(u)->leases == 0 && !stays(u)) drop(u, context_.compute);
+      if (window_.is_idle(u)) drop(u, context_.compute);
     prefetch();
   }
 
   memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
-    ++next_;
-    if (!state(unit)) fetch(unit);
-    ++state(unit)->leases;
+    window_.advance();
+    if (!window_.is_gathered(unit)) gather(unit);
+    bool const is_first_lease = window_.lease(unit);
     prefetch();
-    auto& g = *state(unit);
-    if (control_) control_->ask();
-    std::exchange(g.arriving, {}).order_before(compute);
-    if (control_) control_->receive();
-    if (g.codes) {
-      context_.compute.wait(g.buffer.ready);
-      coded_->decode(unit, *std::exchange(g.codes, std::nullopt), g.buffer.data);
-    }
-    if (secondary_ && !secondary_->has(unit)) secondary_->keep(unit, g.buffer.data);
+    auto const& buffer = gathered_[position(unit)].buffer;
+    control_.ask();
+    order_arrival_before(unit, compute);
+    control_.receive();
+    if (is_first_lease) source_->finish(unit, buffer);
     auto const views =
-        parameter_views(context_.plan.unit(unit), g.buffer.data.data(), context_.config.dtype);
+        parameter_views(context_.plan.unit(unit), buffer.data.data(), context_.config.dtype);
     return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
   }
 
@@ -114,208 +117,96 @@ class GatheredWeights final : public WeightStore {
   void close_unchanged(UnitIndex unit) override { shards_->close_unchanged(unit); }
   void settle() override { shards_->settle(); }
   void* settled_region(UnitIndex unit) const override { return shards_->settled_region(unit); }
+  void set_host_updates(UnitIndex end) override { shards_->set_host_updates(end); }
+
+  void prepare_update() override {
+    window_.end_updates();
+    control_.end_pass();
+    for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
+      TESSERA_VALIDATE(
+          !window_.is_leased(u), InternalError,
+          "unit is updated while it is leased; release leases before the optimizer step");
+      order_arrival_before(u, context_.compute);
+    }
+  }
+
+  void begin_updates() override {
+    if (context_.config.overlap_comm && !shards_->is_streamed()) window_.begin_updates();
+  }
 
   /// Gathered copies of the unit are stale now; the next pass gathers it again.
   void all_gather_updated(UnitIndex unit) override {
     shards_->close_changed(unit);
-    if (secondary_) secondary_->forget(unit);
-    if (state(unit)) drop(unit, context_.compute);
+    source_->forget(unit);
+    if (window_.is_gathered(unit)) drop(unit, context_.compute);
     pool_.delay_free(context_.compute.record());
-    is_stale_[position(unit)] = false;
-    if (gathers_ahead_) prefetch();
-  }
-
-  void begin_updates() override {
-    gathers_ahead_ = context_.config.overlap_comm && !shards_->is_streamed();
-    if (!gathers_ahead_) return;
-    is_stale_.assign(is_stale_.size(), true);
-    next_ = 0;
-  }
-
-  void prepare_update() override {
-    gathers_ahead_ = false;
-    if (control_) control_->end_pass();
-    for (auto& g : gathered_) {
-      if (!g) continue;
-      TESSERA_VALIDATE(
-          g->leases == 0, InternalError,
-          "unit is updated while it is leased; release leases before the optimizer step");
-      std::exchange(g->arriving, {}).order_before(context_.compute);
-    }
+    window_.set_updated(unit);
+    if (window_.is_updating()) prefetch();
   }
 
   void synchronize() override {
-    for (auto& g : gathered_)
-      if (g) context_.comm.wait(std::exchange(g->arriving, {}));
+    for (auto& gathered : gathered_)
+      context_.comm.wait(std::exchange(gathered.arriving, comm::Pending()));
   }
 
-  std::size_t weight_bytes() const override {
-    return shards_->weight_bytes() + (secondary_ ? secondary_->bytes() : 0);
-  }
-  std::size_t buffer_bytes() const override {
-    return pool_.bytes() + shards_->buffer_bytes() + (coded_ ? coded_->bytes() : 0);
-  }
-  std::size_t swapped_bytes() const override { return shards_->swapped_bytes(); }
-  HostUse host_use() const override { return shards_->host_use(); }
-  std::optional<SwapUse> swap_use() const override { return shards_->swap_use(); }
-  void set_host_updates(UnitIndex end) override { shards_->set_host_updates(end); }
-  std::optional<PrefetchReport> prefetch_report() const override {
-    return control_ ? control_->report() : std::nullopt;
+  WeightReport report() const override {
+    auto out = shards_->report();
+    out.buffer_bytes += pool_.bytes();
+    out.prefetch = control_.report();
+    source_->add_bytes(out);
+    return out;
   }
 
  private:
   struct Gathered {
     BufferPool::Entry buffer;
     comm::Pending arriving;  ///< last piece of the all-gather, until the compute queue waits for it
-    int leases = 0;
-    std::optional<BufferPool::Entry> codes = std::nullopt;  ///< that no lease has decoded yet
   };
 
-  std::optional<Gathered>& state(UnitIndex unit) { return gathered_[position(unit)]; }
-  std::int64_t numel(UnitIndex unit) const { return context_.plan.unit(unit).padded_numel; }
-
-  void fetch(UnitIndex unit) {
-    auto const& layout = context_.plan.unit(unit);
-    Gathered g{pool_.take(layout.padded_numel), {}, 0};
-    memory::Event begin = g.buffer.ready;
-    if (secondary_ && secondary_->has(unit))
-      g.arriving = secondary_->gather(unit, g.buffer.data, g.buffer.ready);
-    else
-      begin = gather_from_all(unit, g);
-    if (control_) control_->transfer(next_acquisition(unit), begin, g.arriving.event());
-    state(unit) = std::move(g);
-    live_numel_ += layout.padded_numel;
+  void gather(UnitIndex unit) {
+    auto buffer = pool_.take(context_.plan.unit(unit).padded_numel);
+    auto const started = source_->start(unit, buffer);
+    if (chooses_depth_)
+      control_.transfer(window_.next_acquisition(unit), started.begin, started.arriving.event());
+    gathered_[position(unit)] = {std::move(buffer), started.arriving};
+    window_.add(unit);
   }
 
-  /// With contracts on, a read of what is not gathered shows.
-  static void poison(memory::Queue& compute, memory::TensorView data) {
-#ifdef TESSERA_ASSERTIONS
-    kernels::fill(compute, data, std::numeric_limits<float>::quiet_NaN());
-#else
-    (void)compute, (void)data;
-#endif
-  }
-
-  /// The place in order_ of the acquisition that is at hand or comes next.
-  std::size_t next_acquisition(UnitIndex unit) const {
-    auto const from = order_.begin() + static_cast<std::ptrdiff_t>(next_ > 0 ? next_ - 1 : 0);
-    return static_cast<std::size_t>(std::find(from, order_.end(), unit) - order_.begin());
-  }
-
-  /// What prefetch_bucket_size and max_live_parameters allow: MeasuredPass::earliest.
-  std::vector<std::size_t> earliest_gathers(std::vector<UnitIndex> const& order) const {
-    std::vector<std::size_t> out(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      std::int64_t ahead = numel(order[i]);
-      std::size_t from = i;
-      while (from > 0 && ahead + numel(order[from - 1]) <= context_.config.max_live_parameters &&
-             (from == i || ahead <= context_.config.prefetch_bucket_size))
-        ahead += numel(order[--from]);
-      out[i] = from;
-    }
-    return out;
-  }
-
-  /// @return the event after which the shard is transferred
-  memory::Event gather_from_all(UnitIndex unit, Gathered& g) {
-    auto const shard = shards_->fetch(unit, g.buffer.ready);
-    if (coded_) {
-      auto const codes = coded_->start(unit, shard.values, shard.ready);
-      g.codes = codes.buffer;
-      g.arriving = codes.arriving;
-      shards_->fetched(unit, context_.compute.record());
-      return shard.begin;
-    }
-    for (auto const& blocks : cut_blocks(context_.plan.unit(unit), context_.plan.ranks(),
-                                         context_.config.allgather_bucket_size))
-      g.arriving = context_.comm.all_gather(shard.values, g.buffer.data, blocks, shard.ready);
-    shards_->fetched(unit, g.arriving.event());
-    return shard.begin;
-  }
-
-  /// Calls visit(unit, acquisitions until then) once for each unit of the coming acquisitions,
-  /// until it returns false.
-  template <class Visit>
-  void look_ahead(Visit visit) {
-    ++glance_;
-    for (std::size_t k = next_; k < order_.size(); ++k) {
-      int& last_glance = seen_[position(order_[k])];
-      if (std::exchange(last_glance, glance_) == glance_) continue;
-      if (!visit(order_[k], k - next_)) return;
-    }
-  }
-
-  /// Prefetches the following units up to prefetch_bucket_size and the chosen depth, always at
-  /// least one, while all gathered units fit max_live_parameters.
   void prefetch() {
-    std::int64_t ahead = 0;
-    look_ahead([&](UnitIndex unit, std::size_t distance) {
-      if (state(unit) && state(unit)->leases > 0) return true;
-      if (is_stale_[position(unit)]) return false;
-      if (control_ && distance >= control_->depth()) return false;
-      if (ahead > 0 && ahead + numel(unit) > context_.config.prefetch_bucket_size) return false;
-      if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters)
-        return false;
-      if (!state(unit)) fetch(unit);
-      ahead += numel(unit);
-      return true;
-    });
+    for (UnitIndex const unit : window_.next_gathers(control_.depth())) gather(unit);
     shards_->begin_read_ahead();
-    look_ahead([&](UnitIndex unit, std::size_t distance) {
-      if (control_ && distance >= control_->read_depth()) return false;
-      return has_source(unit) || shards_->read_ahead(unit);
+    window_.look_ahead(control_.read_depth(), [&](UnitIndex unit, std::size_t) {
+      bool const needs_shard = !window_.is_gathered(unit) && source_->reads_shard(unit);
+      return !needs_shard || shards_->read_ahead(unit);
     });
   }
 
-  /// Without this rank's primary shard.
-  bool has_source(UnitIndex unit) { return state(unit) || (secondary_ && secondary_->has(unit)); }
-
-  /// Whether a unit without leases stays gathered: it is acquired again within two acquisitions, or
-  /// would be prefetched anyway.
-  bool stays(UnitIndex unit) {
-    bool found = false;
-    std::int64_t ahead = 0;
-    look_ahead([&](UnitIndex coming, std::size_t distance) {
-      ahead += numel(coming);
-      bool const affordable = ahead <= context_.config.prefetch_bucket_size &&
-                              live_numel_ <= context_.config.max_live_parameters;
-      if (!affordable && distance >= imminent) return false;
-      found = coming == unit;
-      return !found;
-    });
-    return found;
+  void order_arrival_before(UnitIndex unit, memory::Queue& queue) {
+    std::exchange(gathered_[position(unit)].arriving, comm::Pending()).order_before(queue);
   }
 
   void release(UnitIndex unit, memory::Queue& compute) {
-    auto& g = state(unit);
-    TESSERA_EXPECT(g && g->leases > 0, "unit ", unit, " released without a lease");
-    if (--g->leases == 0 && !stays(unit)) drop(unit, compute);
+    window_.release(unit);
+    if (window_.is_idle(unit)) drop(unit, compute);
   }
 
   void drop(UnitIndex unit, memory::Queue& compute) {
-    auto& g = *state(unit);
-    std::exchange(g.arriving, {}).order_before(compute);
-    if (g.codes) coded_->give_back(*g.codes);
-    poison(compute, g.buffer.data);
-    pool_.give_back(g.buffer, compute.record());
-    live_numel_ -= numel(unit);
-    state(unit).reset();
+    auto const& buffer = gathered_[position(unit)].buffer;
+    order_arrival_before(unit, compute);
+    source_->drop(unit);
+    poison(compute, buffer.data);
+    pool_.give_back(buffer, compute.record());
+    window_.remove(unit);
   }
 
   StoreContext context_;
   std::unique_ptr<ShardStore> shards_;
-  std::unique_ptr<SecondaryShards> secondary_;
-  std::unique_ptr<CodedGather> coded_;  ///< null: weights travel as values
+  std::unique_ptr<GatherSource> source_;
+  GatherWindow window_;
   BufferPool pool_;
-  std::vector<std::optional<Gathered>> gathered_;
-  std::vector<UnitIndex> order_;  ///< of the pass at hand, or of the last one and the next
-  std::size_t next_ = 0;          ///< the next acquisition's place in order_
-  std::int64_t live_numel_ = 0;
-  std::vector<int> seen_;  ///< the glance that last met a unit
-  int glance_ = 0;
-  std::vector<bool> is_stale_;              ///< the step at hand has yet to update the unit
-  bool gathers_ahead_ = false;              ///< for the next pass, while units are updated
-  std::optional<PrefetchControl> control_;  ///< of shards in host memory of a device, or on a drive
+  std::vector<Gathered> gathered_;  ///< of each unit; valid while the window has it
+  bool chooses_depth_;              ///< shards come from host memory of a device, or from a drive
+  PrefetchControl control_;         ///< without limits where no depth is chosen
 };
 
 }  // namespace

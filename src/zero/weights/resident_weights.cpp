@@ -51,8 +51,7 @@ class ResidentWeights final : public WeightStore {
     for (auto& pending : arriving_) context_.comm.wait(std::exchange(pending, {}));
   }
 
-  std::size_t weight_bytes() const override { return flat_.bytes(); }
-  std::size_t buffer_bytes() const override { return 0; }
+  WeightReport report() const override { return {.weight_bytes = flat_.bytes()}; }
 
  private:
   /// All-gathers run in order, so a unit's last piece stands for all.

@@ -3,16 +3,13 @@
 /// drive.
 
 #include <functional>
-#include <optional>
 
 #include "transfer/weight_store.hpp"
 
 namespace tessera::zero::detail {
 
-class ShardStore {
+class ShardStore : public UpdateRegions {
  public:
-  virtual ~ShardStore() = default;
-
   struct Shard {
     memory::TensorView values;
     memory::Event ready;
@@ -32,24 +29,13 @@ class ShardStore {
   /// Called for each read with the unit, the event before it and the event at its end.
   using ReadObserver = std::function<void(UnitIndex, memory::Event const&, memory::Event const&)>;
   virtual void observe_reads(ReadObserver) {}
-
-  /// As those of WeightStore.
-  virtual void* region(UnitIndex unit) const = 0;
-  virtual void open_region(UnitIndex) {}
-  virtual void close_unchanged(UnitIndex) {}
-  virtual void close_changed(UnitIndex) {}
-  virtual void settle() {}
-  virtual void* settled_region(UnitIndex unit) const { return region(unit); }
-
-  virtual Dtype dtype() const = 0;
-  virtual std::size_t weight_bytes() const = 0;
   /// Whether shards come from a drive, or from host memory of a device.
   virtual bool is_streamed() const { return false; }
-  virtual std::size_t buffer_bytes() const { return 0; }
-  virtual std::size_t swapped_bytes() const { return 0; }
-  virtual HostUse host_use() const { return {}; }
-  virtual std::optional<SwapUse> swap_use() const { return {}; }
-  virtual void set_host_updates(UnitIndex) {}
+
+  /// The values in an open region have changed.
+  virtual void close_changed(UnitIndex) {}
+
+  virtual WeightReport report() const = 0;
 };
 
 }  // namespace tessera::zero::detail

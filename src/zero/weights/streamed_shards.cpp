@@ -38,10 +38,10 @@ class HostShards final : public ShardStore {
     return static_cast<std::byte*>(shards_.data()) +
            static_cast<std::size_t>(plan_.unit(unit).partition_offset.value()) * size_of(dtype_);
   }
-  Dtype dtype() const override { return dtype_; }
-  std::size_t weight_bytes() const override { return shards_.bytes(); }
-  HostUse host_use() const override {
-    return {shards_.bytes(), shards_.space() == memory::MemorySpace::pinned ? shards_.bytes() : 0};
+  WeightReport report() const override {
+    bool const is_pinned = shards_.space() == memory::MemorySpace::pinned;
+    return {.weight_bytes = shards_.bytes(),
+            .host = {shards_.bytes(), is_pinned ? shards_.bytes() : 0}};
   }
 
  private:
@@ -59,7 +59,7 @@ class StreamedShards final : public ShardStore {
         memory_(context_.comm, "shards of streamed weights", memory::Purpose::communication,
                 dtype(), slot_numel_ * static_cast<std::int64_t>(free_.size())),
         to_device_(memory::make_stream_queue("weights to the device")) {
-    auto const use = host_->host_use();
+    auto const use = host_->report().host;
     is_pageable_ = use.pinned < use.bytes;
   }
   /// Copies in flight use the buffers of both.
@@ -117,16 +117,17 @@ class StreamedShards final : public ShardStore {
   void settle() override { host_->settle(); }
   void* settled_region(UnitIndex unit) const override { return host_->settled_region(unit); }
 
-  Dtype dtype() const override { return host_->dtype(); }
-  std::size_t weight_bytes() const override { return host_->weight_bytes(); }
   bool is_streamed() const override { return true; }
-  std::size_t buffer_bytes() const override { return memory_.bytes() + host_->buffer_bytes(); }
-  std::size_t swapped_bytes() const override { return host_->swapped_bytes(); }
-  HostUse host_use() const override { return host_->host_use(); }
-  std::optional<SwapUse> swap_use() const override { return host_->swap_use(); }
+  WeightReport report() const override {
+    auto out = host_->report();
+    out.buffer_bytes += memory_.bytes();
+    return out;
+  }
 
  private:
   static constexpr UnitIndex none{-1};
+
+  Dtype dtype() const { return context_.config.dtype; }
 
   bool updates_on_host(UnitIndex unit) const { return unit < host_updates_; }
   /// Neighbors in the order of a pass have different slots.

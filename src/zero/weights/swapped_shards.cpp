@@ -12,24 +12,61 @@ namespace {
 
 std::size_t in_pages(std::size_t bytes) { return round_up(bytes, memory::swap_alignment); }
 
+/// Where the shard of each unit is: the first units in memory, the others in the file.
+struct Placement {
+  struct Place {
+    bool is_in_memory = false;
+    std::size_t at = 0;  ///< first element in memory, or first byte in the file
+    std::size_t swapped_index = 0;
+  };
+  std::vector<Place> places;  ///< of each unit
+  std::int64_t memory_numel = 0;
+  std::size_t swapped_units = 0, file_bytes = 0;
+  std::size_t largest_bytes = 0;  ///< of a shard in the file
+};
+
+Placement place_units(PartitionPlan const& plan, WeightSwap const& swap, Dtype dtype) {
+  Placement out;
+  for (auto const& unit : plan.units()) {
+    bool const stays = out.memory_numel + unit.shard_numel <= swap.memory_numel;
+    if (stays) {
+      out.places.push_back({true, static_cast<std::size_t>(out.memory_numel), 0});
+      out.memory_numel += unit.shard_numel;
+      continue;
+    }
+    TESSERA_VALIDATE(unit.shard_numel <= swap.buffer_numel, ConfigError,
+                     "offload_param.buffer_size is ", swap.buffer_numel,
+                     " elements and a rank's shard of ", unit.name, " has ", unit.shard_numel,
+                     "; raise buffer_size to at least that, or use more ranks");
+    std::size_t const bytes = in_pages(static_cast<std::size_t>(unit.shard_numel) * size_of(dtype));
+    out.places.push_back({false, out.file_bytes, out.swapped_units++});
+    out.file_bytes += bytes;
+    out.largest_bytes = std::max(out.largest_bytes, bytes);
+  }
+  return out;
+}
+
 class SwappedShards final : public ShardStore {
  public:
   explicit SwappedShards(StoreContext const& context)
-      : context_(context), swap_(*context.config.weight_swap), transfers_(swap_.transfers) {
-    place_units();
-    file_ = std::make_unique<memory::SwapFile>("weights", swap_.transfers.directories, file_end_);
+      : context_(context),
+        swap_(*context.config.weight_swap),
+        placement_(place_units(context.plan, swap_, context.config.dtype)),
+        file_("weights", swap_.transfers.directories, placement_.file_bytes),
+        transfers_(swap_.transfers) {
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
-      if (!is_in_memory(u)) file_->label(place(u), context_.plan.unit(u).name);
-    buffers_.resize(std::min(static_cast<std::size_t>(swap_.buffer_count), swapped_units_));
+      if (!is_in_memory(u)) file_.label(place(u), context_.plan.unit(u).name);
+    buffers_.resize(
+        std::min(static_cast<std::size_t>(swap_.buffer_count), placement_.swapped_units));
     // collective: the same on all ranks, because the shards of a unit have one size
     try {
-      memory_ =
-          make_buffer("shards of swapped weights", elements(buffers_.size() * buffer_bytes_each_));
+      memory_ = make_buffer("shards of swapped weights",
+                            elements(buffers_.size() * placement_.largest_bytes));
     } catch (OutOfMemoryError const& error) {
       throw OutOfMemoryError(
           concat(error.what(), "; or lower offload_param.buffer_count (", swap_.buffer_count, ")"));
     }
-    in_memory_ = make_buffer("weights", memory_numel_);
+    in_memory_ = make_buffer("weights", placement_.memory_numel);
     TESSERA_EXPECT(buffers_.empty() ||
                    reinterpret_cast<std::uintptr_t>(memory_.at(0)) % memory::swap_alignment == 0);
   }
@@ -66,7 +103,7 @@ class SwappedShards final : public ShardStore {
 
   void* region(UnitIndex unit) const override {
     if (is_in_memory(unit)) return in_memory_.at(static_cast<std::int64_t>(place(unit)));
-    return memory_.at(elements(buffer_index(unit) * buffer_bytes_each_));
+    return memory_.at(elements(buffer_index(unit) * placement_.largest_bytes));
   }
 
   void open_region(UnitIndex unit) override {
@@ -89,7 +126,7 @@ class SwappedShards final : public ShardStore {
     if (is_in_memory(unit) || !buffer_of(unit).is_open) return;
     auto& buffer = buffer_of(unit);
     buffer.is_open = false;
-    buffer.free = transfers_.write(*file_, place(unit), region(unit), bytes_of(unit),
+    buffer.free = transfers_.write(file_, place(unit), region(unit), bytes_of(unit),
                                    {context_.compute.record()});
     buffer.is_written = true;
   }
@@ -104,25 +141,21 @@ class SwappedShards final : public ShardStore {
   }
   void* settled_region(UnitIndex unit) const override {
     if (is_in_memory(unit)) return region(unit);
-    return static_cast<std::byte*>(file_->data()) + place(unit);
+    return static_cast<std::byte*>(file_.data()) + place(unit);
   }
 
-  Dtype dtype() const override { return context_.config.dtype; }
-  std::size_t weight_bytes() const override { return in_memory_.bytes(); }
-  bool is_streamed() const override { return swapped_units_ > 0; }
-  std::size_t buffer_bytes() const override { return memory_.bytes(); }
-  std::size_t swapped_bytes() const override { return file_->bytes(); }
-  HostUse host_use() const override {
-    if (!is_for_device()) return {};
-    HostUse out;
+  bool is_streamed() const override { return placement_.swapped_units > 0; }
+  WeightReport report() const override {
+    WeightReport out{.weight_bytes = in_memory_.bytes(),
+                     .buffer_bytes = memory_.bytes(),
+                     .swapped_bytes = file_.bytes(),
+                     .swap = SwapUse{transfers_.method(), file_.is_direct()}};
+    if (!is_for_device()) return out;
     for (auto const* buffer : {&memory_, &in_memory_}) {
-      out.bytes += buffer->bytes();
-      if (buffer->is_pinned()) out.pinned += buffer->bytes();
+      out.host.bytes += buffer->bytes();
+      if (buffer->is_pinned()) out.host.pinned += buffer->bytes();
     }
     return out;
-  }
-  std::optional<SwapUse> swap_use() const override {
-    return SwapUse{transfers_.method(), file_->is_direct()};
   }
 
  private:
@@ -137,6 +170,7 @@ class SwappedShards final : public ShardStore {
     int glance = 0;               ///< that last claimed it
   };
 
+  Dtype dtype() const { return context_.config.dtype; }
   bool is_for_device() const {
     return memory::memory_space_of(context_.compute) == memory::MemorySpace::device;
   }
@@ -147,11 +181,13 @@ class SwappedShards final : public ShardStore {
       return CommBuffer::in_host_pages(name, purpose, dtype(), numel, swap_.space);
     return {context_.comm, name, purpose, dtype(), numel};
   }
-  bool is_in_memory(UnitIndex unit) const { return places_[position(unit)].is_in_memory; }
-  /// First element in memory, or first byte in the file.
-  std::size_t place(UnitIndex unit) const { return places_[position(unit)].at; }
+  Placement::Place const& place_of(UnitIndex unit) const {
+    return placement_.places[position(unit)];
+  }
+  bool is_in_memory(UnitIndex unit) const { return place_of(unit).is_in_memory; }
+  std::size_t place(UnitIndex unit) const { return place_of(unit).at; }
   std::size_t buffer_index(UnitIndex unit) const {
-    return places_[position(unit)].swapped_index % buffers_.size();
+    return place_of(unit).swapped_index % buffers_.size();
   }
   Staging& buffer_of(UnitIndex unit) { return buffers_[buffer_index(unit)]; }
   std::int64_t elements(std::size_t bytes) const {
@@ -162,28 +198,8 @@ class SwappedShards final : public ShardStore {
                     size_of(dtype()));
   }
 
-  void place_units() {
-    for (auto const& unit : context_.plan.units()) {
-      bool const stays = memory_numel_ + unit.shard_numel <= swap_.memory_numel;
-      if (stays) {
-        places_.push_back({true, static_cast<std::size_t>(memory_numel_), 0});
-        memory_numel_ += unit.shard_numel;
-        continue;
-      }
-      TESSERA_VALIDATE(unit.shard_numel <= swap_.buffer_numel, ConfigError,
-                       "offload_param.buffer_size is ", swap_.buffer_numel,
-                       " elements and a rank's shard of ", unit.name, " has ", unit.shard_numel,
-                       "; raise buffer_size to at least that, or use more ranks");
-      std::size_t const bytes =
-          in_pages(static_cast<std::size_t>(unit.shard_numel) * size_of(dtype()));
-      places_.push_back({false, file_end_, swapped_units_++});
-      file_end_ += bytes;
-      buffer_bytes_each_ = std::max(buffer_bytes_each_, bytes);
-    }
-  }
-
   void read(UnitIndex unit) {
-    if (is_mapped_) file_->flush();
+    if (is_mapped_) file_.flush();
     is_mapped_ = false;
     auto& buffer = buffer_of(unit);
     auto const holder = static_cast<std::int64_t>(position(unit));
@@ -191,20 +207,14 @@ class SwappedShards final : public ShardStore {
     TESSERA_EXPECT(!buffer.is_open);
     buffer.holds = holder;
     buffer.is_written = false;
-    buffer.ready = transfers_.read(*file_, place(unit), region(unit), bytes_of(unit), buffer.free);
+    buffer.ready = transfers_.read(file_, place(unit), region(unit), bytes_of(unit), buffer.free);
     if (observer_) observer_(unit, memory::joined(buffer.free), memory::joined(buffer.ready));
   }
 
-  struct Place {
-    bool is_in_memory = false;
-    std::size_t at = 0, swapped_index = 0;
-  };
   StoreContext context_;
   WeightSwap swap_;
-  std::vector<Place> places_;  ///< of each unit
-  std::int64_t memory_numel_ = 0;
-  std::size_t swapped_units_ = 0, file_end_ = 0, buffer_bytes_each_ = 0;
-  std::unique_ptr<memory::SwapFile> file_;
+  Placement placement_;
+  memory::SwapFile file_;
   CommBuffer memory_, in_memory_;
   std::vector<Staging> buffers_;
   int glance_ = 0;

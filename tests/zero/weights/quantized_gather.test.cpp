@@ -1,5 +1,5 @@
 /// Weights that are gathered as codes (ZeRO++ qwZ): what every rank sees, and the bytes.
-#include "weights/coded_gather.hpp"
+#include "weights/quantized_gather.hpp"
 
 #include "engine_fixture.hpp"
 
@@ -8,17 +8,17 @@ namespace {
 
 using namespace tied_model;
 
-zero::EngineConfig coded(int bits, Dtype dtype = Dtype::fp32) {
+zero::EngineConfig quantized(int bits, Dtype dtype = Dtype::fp32) {
   auto config = config_of(3, dtype);
   config.weight_code_bits = bits;
   return config;
 }
 
 /// Initial weights are between -1 and 1, so half a code is at most 1/254 or 1/14.
-TEST(CodedGather, EveryRankSeesTheSameNearestCodes) {
+TEST(QuantizedGather, EveryRankSeesTheSameNearestCodes) {
   for (int const bits : {8, 4})
     for (Dtype const dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
-      Training codes(coded(bits, dtype)), values(config_of(3, dtype));
+      Training codes(quantized(bits, dtype)), values(config_of(3, dtype));
       auto const a = codes.weights(), b = values.weights();
       ASSERT_EQ(a.size(), b.size());
       double worst = 0.0;
@@ -34,10 +34,10 @@ TEST(CodedGather, EveryRankSeesTheSameNearestCodes) {
 }
 
 /// The master weights keep all bits, so that training follows the uncompressed one.
-TEST(CodedGather, TrainsNearTheUncompressedWeights) {
+TEST(QuantizedGather, TrainsNearTheUncompressedWeights) {
   for (std::int64_t const prefetch :
        {std::int64_t{0}, std::int64_t{700}, std::int64_t{50'000'000}}) {
-    auto config = coded(8);
+    auto config = quantized(8);
     config.prefetch_bucket_size = prefetch;
     config.accumulation_steps = 2;
     config.allgather_bucket_size = 300;
@@ -55,8 +55,8 @@ TEST(CodedGather, TrainsNearTheUncompressedWeights) {
 
 /// A byte per weight and a scale of two bytes per 64, with secondary shards between groups only
 /// once.
-TEST(CodedGather, SendsCodesAndScales) {
-  auto config = coded(8, Dtype::bf16);
+TEST(QuantizedGather, SendsCodesAndScales) {
+  auto config = quantized(8, Dtype::bf16);
   config.prefetch_bucket_size = 0;
   Training training(config, QuadraticModel(blocks, true));
   auto const n = static_cast<std::int64_t>(training.ranks());
@@ -77,8 +77,8 @@ TEST(CodedGather, SendsCodesAndScales) {
   EXPECT_LE(of(embedding), static_cast<std::size_t>((n - 1) * (shard + shard / 32 + 18)));
 }
 
-TEST(CodedGather, ComesBeforeSecondaryShards) {
-  auto config = coded(8, Dtype::bf16);
+TEST(QuantizedGather, ComesBeforeSecondaryShards) {
+  auto config = quantized(8, Dtype::bf16);
   config.secondary_group_size = 2;
   config.accumulation_steps = 2;
   config.prefetch_bucket_size = 0;
@@ -93,11 +93,11 @@ TEST(CodedGather, ComesBeforeSecondaryShards) {
   EXPECT_EQ(both.weights(), codes.weights()) << "secondary shards hold what was decoded";
 }
 
-TEST(CodedGather, IsOfStage3) {
+TEST(QuantizedGather, IsOfStage3) {
   auto const comm = make_comm();
   auto const compute = memory::make_inline_queue("compute");
   for (auto const& [stage, bits] : {std::pair{2, 8}, {3, 5}}) {
-    auto config = coded(bits);
+    auto config = quantized(bits);
     config.stage = stage;
     EXPECT_THROW((void)zero::make_engine(config, QuadraticModel(1).units(), *comm, *compute),
                  ConfigError);
