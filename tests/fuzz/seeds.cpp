@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "checkpoint/interchange/detail/zip_reader.hpp"
-#include "data/detail/sequence_file.hpp"
+#include "data/sequences/sequence_file.hpp"
 #include "fuzz.hpp"
 
 namespace tessera::fuzz {

@@ -1,7 +1,7 @@
 #include <cstring>
 
-#include "data/detail/record_reader.hpp"
-#include "data/detail/sequence_file.hpp"
+#include "data/sequences/sequence_file.hpp"
+#include "data/text/record_reader.hpp"
 #include "fuzz.hpp"
 #include "tessera/data/tokenizer/tokenizer.hpp"
 
