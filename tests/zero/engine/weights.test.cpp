@@ -38,7 +38,7 @@ TEST_P(WeightsOfInference, AreTheInitialValues) {
   EXPECT_EQ(memory.gradients + memory.master_weights + memory.optimizer_state, 0u);
 }
 
-/// The same bytes as of an engine that trains, which has more.
+/// Weights for inference report the weight bytes of an engine that trains, which has more.
 TEST_P(WeightsOfInference, AreOnlyAPartOfAnEngine) {
   auto const weights = make(config_of(GetParam()), model.units())->memory();
   auto const engine =

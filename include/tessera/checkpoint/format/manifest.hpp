@@ -54,8 +54,8 @@ struct TensorRecord {
   std::vector<std::string> aliases;   ///< further names of the same tensor (tied head)
   Dtype dtype = Dtype::fp32;          ///< of the stored elements
   std::vector<ExtentRecord> extents;  ///< by offset; they cover the tensor without hole or overlap
-  /// Of the run that wrote it: the ranks that shared it, where others had no part, such as the
-  /// ranks of one coordinate of axis expert; empty: all ranks. Any ranks may read it.
+  /// The ranks that shared this tensor in the run that wrote it, such as those of one coordinate
+  /// of axis expert; empty: all ranks. Any ranks may read it.
   std::vector<int> owners;
   std::int64_t numel() const;
   std::vector<DatasetRun> runs() const;  ///< by offset

@@ -33,11 +33,11 @@ struct MemoryReport {
 
 class Weights : public virtual memory::WeightProvider {
  public:
-  /// Of the parameters that train, as trained_parameters() lists them. Over the ranks of a shard
-  /// group; this rank's partition is that of PartitionPlan::rank_of().
+  /// The plan of the parameters that train, as trained_parameters() lists them, over the ranks of a
+  /// shard group. This rank's partition is that of PartitionPlan::rank_of().
   virtual PartitionPlan const& plan() const = 0;
-  /// Of the others, as frozen_parameters() lists them. Only their working weights exist, at stage 3
-  /// partitioned.
+  /// The plan of the frozen parameters, as frozen_parameters() lists them. Only their working
+  /// weights exist, at stage 3 partitioned.
   virtual PartitionPlan const& frozen_plan() const = 0;
   /// This rank's shard of the frozen parameters of @p unit. Blocks the host.
   virtual std::vector<float> frozen_shard(UnitIndex unit) const = 0;
