@@ -11,6 +11,9 @@
 //                                                (tests/support/delayed_collectives.hpp)
 //   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO
 //   stage 0 on one rank; TESSERA_DROPOUT=P in the environment: with dropout
+//   TESSERA_MODEL=llama: a Llama with a quarter of the heads for keys and values, 3.5 times the
+//   width in its MLP and 32000 tokens, shaped as Llama 3 8B. TESSERA_VOCABULARY=N: N tokens.
+//   TESSERA_AUTOCAST: fp32 weights and residual stream, products in bf16 (--bf16 of tessera-train)
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels
 // as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
 // TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own. TESSERA_FP8: the
@@ -271,10 +274,32 @@ struct Training {
   bool checkpointing = false;
 };
 
-/// Of the model, a token: 6 N without the position table + 6 L C T for causal attention, halved.
-double flops_per_token(Training const& t, std::int64_t parameters) {
-  return 6.0 * static_cast<double>(parameters - t.length * t.width) +
+/// Of the model, a token: 6 N without @p looked_up rows, which no product reads, + 6 L C T for
+/// causal attention, halved.
+double flops_per_token(Training const& t, std::int64_t parameters, std::int64_t looked_up) {
+  return 6.0 * static_cast<double>(parameters - looked_up * t.width) +
          6.0 * static_cast<double>(t.layers * t.width * t.length);
+}
+
+ConfigTree config_of(Training const& t, bool llama, std::int64_t vocabulary) {
+  ConfigTree config = model::default_config(llama ? "llama" : "gpt2");
+  config.set("vocab_size", vocabulary);
+  if (llama)
+    return config.set("num_hidden_layers", t.layers)
+        .set("hidden_size", t.width)
+        .set("intermediate_size", t.width * 7 / 2)
+        .set("num_attention_heads", t.heads)
+        .set("num_key_value_heads", std::max<std::int64_t>(t.heads / 4, 1))
+        .set("max_position_embeddings", t.length)
+        .set("tie_word_embeddings", false);
+  config.set("n_layer", t.layers)
+      .set("n_embd", t.width)
+      .set("n_head", t.heads)
+      .set("n_positions", t.length);
+  char const* const dropout = std::getenv("TESSERA_DROPOUT");
+  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
+    config.set(key, dropout ? std::atof(dropout) : 0.0);
+  return config;
 }
 
 /// Seconds of a step by kinds of kernels, as JSON; a step of its own, because measuring costs.
@@ -302,18 +327,15 @@ std::string graphs_of(std::function<void()> const& step) {
 }
 
 void bench_train(Place const& place, Training const& t, comm::Collectives& comm) {
-  ConfigTree config = model::default_config("gpt2");
-  config.set("n_layer", t.layers)
-      .set("n_embd", t.width)
-      .set("n_head", t.heads)
-      .set("n_positions", t.length);
-  char const* const dropout = std::getenv("TESSERA_DROPOUT");
-  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
-    config.set(key, dropout ? std::atof(dropout) : 0.0);
+  char const *const named = std::getenv("TESSERA_MODEL"), *const size =
+                                                              std::getenv("TESSERA_VOCABULARY");
+  bool const llama = named && std::string(named) == "llama";
+  std::int64_t const vocabulary = size ? std::atoll(size) : llama ? 32000 : 50257;
+  ConfigTree const config = config_of(t, llama, vocabulary);
   zero::EngineConfig how;
-  how.dtype = Dtype::bf16;
+  how.dtype = std::getenv("TESSERA_AUTOCAST") ? Dtype::fp32 : Dtype::bf16;
   how.max_grad_norm = 1.0;
-  model::ModelOptions options(how.dtype);
+  model::ModelOptions options(how.dtype, Dtype::bf16);
   options.fp8 = std::getenv("TESSERA_FP8") != nullptr;
   auto const model = model::make_model(config, options);
   auto const engine = zero::make_engine(how, model->units(), comm, *place.queue);
@@ -329,7 +351,8 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(t.rows * t.length));
   std::uint32_t state = 7;
   for (auto& token : tokens)
-    token = static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) % 50257;
+    token = static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) %
+            static_cast<std::int32_t>(vocabulary);
   model::PassSettings settings;
   settings.gradient_scale = static_cast<float>(1.0 / static_cast<double>(t.rows * (t.length - 1)));
   settings.recompute = t.checkpointing ? Recompute::block : Recompute::none;
@@ -360,14 +383,18 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
                            : memory::MemoryTracker::of_process().peak_total();
   auto const m = engine->memory();
   std::printf(
-      "{\"bench\": \"train\", \"parameters\": %ld, \"rows\": %ld, \"length\": %ld, "
+      "{\"bench\": \"train\", \"model\": \"%s\", \"dtype\": \"%s\", \"parameters\": %ld, \"rows\": "
+      "%ld, \"length\": %ld, "
       "\"tokens_per_second\": %.0f, \"fastest\": %.0f, \"tflops\": %.2f, "
       "\"loss\": %.4f, \"peak_bytes\": %zu, \"state_bytes\": %zu, \"formula_bytes\": %zu, "
       "\"uses\": \"%s\", \"graphs\": %s, \"work_seconds\": %s}\n",
+      llama ? "llama" : "gpt2", std::string(name_of(how.dtype)).c_str(),
       static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate,
       static_cast<double>(t.rows * t.length) / seconds.front(),
-      rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, tracked,
-      m.weights + m.gradients + m.master_weights + m.optimizer_state, m.formula,
+      rate *
+          flops_per_token(t, static_cast<std::int64_t>(parameters), llama ? vocabulary : t.length) *
+          1e-12,
+      loss, tracked, m.weights + m.gradients + m.master_weights + m.optimizer_state, m.formula,
       kernels::used_routes_text().c_str(), graphs.c_str(), work.c_str());
 }
 

@@ -210,16 +210,24 @@ TEST(Fp8ModelShapes, CastsAndProductsEqualTheFormulaInDoublePrecision) {
         ASSERT_EQ(codes_a[static_cast<std::size_t>(e)],
                   form == 1 ? float8_e5m2::round(x) : float8_e4m3::round(x));
       }
-      double worst = 0.0;
+      // Hopper's fp8 products keep about 14 bits of a sum between additions to fp32 (DeepSeek-V3
+      // technical report, section 3.3.2).
+      double worst = 0.0, allowed = 0.0;
       for (std::int64_t sample = 0; sample < 200; ++sample) {
         std::int64_t const i = sample * 7919 % s.m, j = (s.n - 1) - sample * 104729 % s.n;
-        double sum = 0.0;
-        for (std::int64_t l = 0; l < s.k; ++l)
-          sum += fp8_value(codes_a[static_cast<std::size_t>(i * s.k + l)], a.format) *
-                 fp8_value(codes_b[static_cast<std::size_t>(j * s.k + l)], b.format);
+        double sum = 0.0, magnitude = 0.0;
+        for (std::int64_t l = 0; l < s.k; ++l) {
+          double const product =
+              fp8_value(codes_a[static_cast<std::size_t>(i * s.k + l)], a.format) *
+              fp8_value(codes_b[static_cast<std::size_t>(j * s.k + l)], b.format);
+          sum += product;
+          magnitude += std::abs(product);
+        }
         worst = std::max(worst, std::abs(c[i * s.n + j] - sum * factor_a * factor_b));
+        allowed = std::max(allowed, 0x1p-12 * magnitude * factor_a * factor_b);
       }
-      EXPECT_LT(worst, 2e-6 * static_cast<double>(s.k)) << s.name << ", form " << form;
+      std::printf("%s, form %d: largest error %.2e, allowed %.2e\n", s.name, form, worst, allowed);
+      EXPECT_LT(worst, allowed) << s.name << ", form " << form;
     }
   }
   std::printf("%s\n", used_routes_text().c_str());

@@ -105,7 +105,7 @@ TEST(DeviceTraining, GraphsComputeTheSameBits) {
         "kernel %ld\n",
         stage, dropout, static_cast<long>(launches.replayed), static_cast<long>(launches.updated),
         static_cast<long>(launches.captured), static_cast<long>(launches.separate));
-    EXPECT_EQ(launches.replayed > 0, dropout == 0.0) << "stage " << stage;
+    EXPECT_GT(launches.replayed, 0) << "stage " << stage << ", dropout " << dropout;
   }
 }
 
