@@ -30,7 +30,8 @@ def activation_checkpoints_leave_the_device(b):
     saved = memory[False]["device"]["peak"] - memory[True]["device"]["peak"]
     assert abs(saved - 10 * stream) <= granule and saved > 0, (saved, stream, memory)
     more = memory[True]["pinned"]["peak"] - memory[False]["pinned"]["peak"]
-    assert abs(more - 10 * stream) <= granule, (more, stream, memory)  # the last save's pieces are counted or not yet
+    piece = 5 << 19  # of the last save, which holds one or two of them when the memory is read
+    assert abs(more - 10 * stream) <= piece, (more, stream, memory)
     assert "activation checkpoints: 5.0 MiB per rank in host memory" in text[True], text[True]
     assert "partition_activations: no effect: without model parallelism" in text[True], text[True]
     assert "activation checkpoints:" not in text[False], text[False]
