@@ -13,7 +13,8 @@
 //   stage 0 on one rank; TESSERA_DROPOUT=P in the environment: with dropout
 //   TESSERA_MODEL=llama: a Llama with a quarter of the heads for keys and values, 3.5 times the
 //   width in its MLP and 32000 tokens, shaped as Llama 3 8B. TESSERA_VOCABULARY=N: N tokens.
-//   TESSERA_AUTOCAST: fp32 weights and residual stream, products in bf16 (--bf16 of tessera-train)
+//   TESSERA_PRECISION: bf16 (default); autocast, fp32 weights and residual stream with products in
+//   bf16, which is --bf16 of tessera-train; or fp32
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels
 // as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
 // TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own. TESSERA_FP8: the
@@ -329,13 +330,15 @@ std::string graphs_of(std::function<void()> const& step) {
 void bench_train(Place const& place, Training const& t, comm::Collectives& comm) {
   char const *const named = std::getenv("TESSERA_MODEL"), *const size =
                                                               std::getenv("TESSERA_VOCABULARY");
+  char const* const wanted = std::getenv("TESSERA_PRECISION");
+  std::string const precision = wanted ? wanted : "bf16";
   bool const llama = named && std::string(named) == "llama";
   std::int64_t const vocabulary = size ? std::atoll(size) : llama ? 32000 : 50257;
   ConfigTree const config = config_of(t, llama, vocabulary);
   zero::EngineConfig how;
-  how.dtype = std::getenv("TESSERA_AUTOCAST") ? Dtype::fp32 : Dtype::bf16;
+  how.dtype = precision == "bf16" ? Dtype::bf16 : Dtype::fp32;
   how.max_grad_norm = 1.0;
-  model::ModelOptions options(how.dtype, Dtype::bf16);
+  model::ModelOptions options(how.dtype, precision == "fp32" ? Dtype::fp32 : Dtype::bf16);
   options.fp8 = std::getenv("TESSERA_FP8") != nullptr;
   auto const model = model::make_model(config, options);
   auto const engine = zero::make_engine(how, model->units(), comm, *place.queue);
@@ -383,13 +386,14 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
                            : memory::MemoryTracker::of_process().peak_total();
   auto const m = engine->memory();
   std::printf(
-      "{\"bench\": \"train\", \"model\": \"%s\", \"dtype\": \"%s\", \"parameters\": %ld, \"rows\": "
+      "{\"bench\": \"train\", \"model\": \"%s\", \"precision\": \"%s\", \"parameters\": %ld, "
+      "\"rows\": "
       "%ld, \"length\": %ld, "
       "\"tokens_per_second\": %.0f, \"fastest\": %.0f, \"tflops\": %.2f, "
       "\"loss\": %.4f, \"peak_bytes\": %zu, \"state_bytes\": %zu, \"formula_bytes\": %zu, "
       "\"uses\": \"%s\", \"graphs\": %s, \"work_seconds\": %s}\n",
-      llama ? "llama" : "gpt2", std::string(name_of(how.dtype)).c_str(),
-      static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate,
+      llama ? "llama" : "gpt2", precision.c_str(), static_cast<long>(parameters),
+      static_cast<long>(t.rows), static_cast<long>(t.length), rate,
       static_cast<double>(t.rows * t.length) / seconds.front(),
       rate *
           flops_per_token(t, static_cast<std::int64_t>(parameters), llama ? vocabulary : t.length) *

@@ -22,6 +22,7 @@ NOT_THERE = 127  # of a program
 LOG_BYTES = 2 << 20  # of one log in the archive: its beginning and its end
 STACKS_SECONDS = 30  # for the stacks of all processes of a part
 WITH_DROPOUT = "gpt2-8m-with-dropout"  # of attention weights; cuDNN draws other masks than the host
+OFFLOAD = "ds_offload.json"  # optimizer states in host memory
 TRAIN = "TESSERA_TRAIN_ARGUMENTS"  # added to every tessera-train
 
 
@@ -124,6 +125,9 @@ class Parts:
         self.add("resume_on_host", 60, self.train("cpu", "on-device", 12, "--resume_from_checkpoint", "latest"))
         self.add("resume_on_device", 60, self.train("cuda", "on-host", 12, "--resume_from_checkpoint", "latest"))
         self.add("losses_agree_resumed", 20, agree)
+        for place, output in (("cuda", "on-device-offload"), ("cpu", "on-host-offload")):
+            self.add(f"train_offload_{output[3:-8]}", 60, self.train(place, output, 8, "--dtype", "bfloat16", "--deepspeed", self.a.report / OFFLOAD))
+        self.add("losses_agree_offload", 20, python("losses_agree.py", "--tolerance", 2e-2, self.a.build / "on-device-offload", self.a.build / "on-host-offload"))
         words = ("--bf16", "--config_name", self.a.report / WITH_DROPOUT)
         self.add("train_dropout_on_device", 60, self.train("cuda", "on-device-dropout", 8, *words))
         self.add("train_dropout_on_host", 60, self.train("cpu", "on-host-dropout", 8, *words))
@@ -142,6 +146,15 @@ class Parts:
         self.figure("bench_rows_1558m", 30, "rows", 8192, 1600, 50257)
         self.add("bench_torch_124m", 100, python("peer_torch.py", 12, 768, 12, 32, 1024, 8), figures=True)
         self.figure("bench_train_1558m", 80, "train", 48, 1600, 25, 8, 1024, 5)
+        self.figure("bench_llama", 60, "train", 6, 4096, 32, 4, 4096, 5, environment={"TESSERA_MODEL": "llama"})
+        self.figure("bench_llama_8k", 60, "train", 6, 4096, 32, 1, 8192, 5, environment={"TESSERA_MODEL": "llama"})
+        self.figure("bench_llama_fp8", 60, "train", 6, 4096, 32, 4, 4096, 5, environment={"TESSERA_MODEL": "llama", "TESSERA_FP8": "1"})
+        for precision in ("autocast", "fp32"):
+            self.figure(f"bench_{precision}_124m", 60, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_PRECISION": precision})
+        self.figure("bench_autocast_1558m", 80, "train", 48, 1600, 25, 4, 1024, 4, environment={"TESSERA_PRECISION": "autocast"})
+        self.figure("bench_vocabulary_124m", 40, "train", 12, 768, 12, 32, 1024, 8, environment={"TESSERA_VOCABULARY": "50304"})
+        self.train_figure("train_124m", 60, "n_embd=768,n_layer=12,n_head=12", 32, 12, "--bf16")
+        self.train_figure("train_1558m_offload", 120, "n_embd=1600,n_layer=48,n_head=25", 16, 6, "--dtype", "bfloat16", "--deepspeed", self.a.report / OFFLOAD)
         self.add("bench_torch_1558m", 120, python("peer_torch.py", 48, 1600, 25, 8, 1024, 5), figures=True)
         for stage in (1, 2, 3):
             self.figure(f"bench_overlap_stage{stage}", 30, "overlap", 12, 768, 12, 8, 1024, stage, 8, 50, 4)
@@ -153,9 +166,18 @@ class Parts:
         self.figure("bench_train_small", 20, "train", 8, 256, 8, 1, 128, 30)
         self.figure("bench_graphs_small", 20, "train", 8, 256, 8, 1, 128, 30, environment={"TESSERA_GRAPHS": "1"})
         self.figure("bench_separate_gelu_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_GELU": "separate"})
+        self.figure("bench_nondeterministic_1558m", 80, "train", 48, 1600, 25, 8, 1024, 5, environment={"TESSERA_NONDETERMINISTIC": "1"})
         self.figure("bench_nondeterministic_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_NONDETERMINISTIC": "1"})
         self.start_up("cuda", 5)
         self.derived()
+
+    def train_figure(self, name, limit, shape, rows, steps, *words):
+        """The tokens per second that tessera-train itself reports."""
+        output = self.a.build / name
+        self.add(name, limit, ["sh", "-c", f'"$0" "$@" ${TRAIN} && tail -n 4 {output}/metrics.jsonl', self.bin / "tessera-train", "--device", "cuda",
+                               "--tokenizer_name", ROOT / "configs/gpt2-8m", "--config_name", ROOT / "configs/gpt2-8m", "--config_overrides", shape + ",n_positions=1024",
+                               "--train_file", self.a.report / "text.txt", "--block_size", 1024, "--output_dir", output, "--overwrite_output_dir", "--do_train",
+                               "--per_device_train_batch_size", rows, "--max_steps", steps, "--save_strategy", "no", "--logging_steps", 1, "--seed", 1, *words], figures=True)
 
     def start_up(self, device, rounds):
         self.add("start_up", 60, python("start_up.py", "--bin", self.bin, "--hello", self.tests / "bench.gpu_hello", "--mpiexec", self.a.mpiexec,
@@ -486,6 +508,7 @@ def main():
     shutil.copytree(ROOT / "configs/gpt2-8m", a.report / WITH_DROPOUT, dirs_exist_ok=True)
     config = a.report / WITH_DROPOUT / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "attn_pdrop": 0.1}))
+    (a.report / OFFLOAD).write_text(json.dumps({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}}}))
     if not a.resume:
         for old in ("on-device", "on-host"):
             for folder in a.build.glob(old + "*"):
