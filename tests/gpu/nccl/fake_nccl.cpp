@@ -120,7 +120,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   s->split_into = made;
   s->split = nullptr;
   s->split_color = color;
-  return begin(s, Phase::splitting);
+  begin(s, Phase::splitting);
+  return ncclSuccess;  // as NCCL 2.28 does; ncclCommGetAsyncError says that it goes on
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
