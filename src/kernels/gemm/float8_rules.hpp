@@ -9,6 +9,7 @@
 #include "launch/row_packs.hpp"
 #include "tessera/core/float8.hpp"
 #include "tessera/core/rounding.hpp"
+#include "tessera/kernels/gemm/float8.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -105,7 +106,7 @@ struct ScaleOfLargest {
     if (team.rank() != 0) return;
     float const s = float8_scale_of(largest, format_largest);
     scale[0] = s;
-    scale[1] = 1.0f / s;
+    scale[Float8Scale::reciprocal_at] = 1.0f / s;
   }
 };
 

@@ -36,7 +36,7 @@ float value_of(std::uint8_t code, Float8 format) {
 /// A scale, the copies of a matrix, and space around them that nothing may write.
 struct Cast {
   std::int64_t rows, columns, padded = float8_padded(rows);
-  std::vector<float> scale{std::vector<float>(2, std::nanf(""))};
+  std::vector<float> scale{std::vector<float>(Float8Scale::numel, std::nanf(""))};
   std::vector<std::uint8_t> plain = filled(rows * columns), transposed = filled(columns * padded);
   static constexpr std::size_t margin = 64;
 
@@ -47,7 +47,7 @@ struct Cast {
   TensorView transposed_view() {
     return {transposed.data() + margin, Dtype::uint8, {columns, padded}};
   }
-  Float8Scale scale_view() { return {{scale.data(), Dtype::fp32, {2}}}; }
+  Float8Scale scale_view() { return {{scale.data(), Dtype::fp32, {Float8Scale::numel}}}; }
 
   void run(Queue& q, Float8 format, ConstTensorView in) {
     Array workspace(Dtype::fp32, {float8_scale_workspace(in.numel())});
@@ -59,7 +59,7 @@ struct Cast {
     auto const x = floats_of(in);
     double const s = tessera::test::float8_scale(x, format);
     EXPECT_EQ(scale[0], s);
-    EXPECT_EQ(scale[1], 1.0 / s);
+    EXPECT_EQ(scale[Float8Scale::reciprocal_at], 1.0 / s);
     for (std::int64_t r = 0; r < padded; ++r)
       for (std::int64_t c = 0; c < columns; ++c) {
         std::uint8_t const t = transposed[margin + static_cast<std::size_t>(c * padded + r)];
@@ -125,7 +125,7 @@ TEST_P(Float8Kernels, ValuesThatAreNotFiniteMakeTheCopyNaN) {
       in.set(37, bad);
       Cast cast{4, 16};
       cast.run(*queue, format, in.view());
-      EXPECT_TRUE(std::isnan(cast.scale[0]) && std::isnan(cast.scale[1]));
+      EXPECT_TRUE(std::isnan(cast.scale[0]) && std::isnan(cast.scale[Float8Scale::reciprocal_at]));
       for (std::size_t i = 0; i < 64; ++i)
         EXPECT_TRUE(std::isnan(value_of(cast.plain[Cast::margin + i], format)));
     }
@@ -136,7 +136,8 @@ TEST_P(Float8Kernels, ZerosHaveTheScaleOne) {
   for (std::int64_t i = 0; i < in.numel(); ++i) in.set(i, i % 2 ? -0.0 : 0.0);
   Cast cast{2, 16};
   cast.run(*queue, Float8::e5m2, in.view());
-  EXPECT_EQ(cast.scale, (std::vector<float>{1.0f, 1.0f}));
+  EXPECT_EQ(cast.scale[0], 1.0f);
+  EXPECT_EQ(cast.scale[Float8Scale::reciprocal_at], 1.0f);
 }
 
 /// A device's thread blocks, in two orders of their threads.

@@ -15,10 +15,11 @@ namespace tessera::kernels {
 
 /// The scale s of an operand and its reciprocal, which a product multiplies by.
 struct Float8Scale {
-  TensorView values;  ///< [2] fp32: s, 1/s
+  TensorView values;  ///< [8] fp32: s first, 1/s in element `reciprocal_at`
 
-  static constexpr std::int64_t numel = 2;
-  ConstTensorView reciprocal() const { return values.rows(1, 1); }
+  /// cuBLASLt refuses scales that are not aligned to 16 bytes.
+  static constexpr std::int64_t reciprocal_at = 4, numel = 8;
+  ConstTensorView reciprocal() const { return values.rows(reciprocal_at, 1); }
 };
 
 /// Elements fp32 that float8_scale() needs as workspace.
