@@ -317,6 +317,10 @@ class Products {
 
 void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   if (p.m == 0 || p.n == 0) return;
+  if (auto const split = split_unaligned(p)) {
+    cublaslt_product(q, split->rest);
+    return cublaslt_product(q, split->aligned);
+  }
   auto& products = Products::of_process();
   if (fits_one_call(p, gelu_kernel_of(p)) && products.run(q, p)) {
     if (p.activation != GemmActivation::none) note_route("gelu", "in the product");
