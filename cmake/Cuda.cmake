@@ -26,6 +26,7 @@ endif()
 find_package(CUDAToolkit 12.4 REQUIRED)
 include(CudaArchitectures)
 tessera_wanted_architectures(TESSERA_CUDA_ARCHITECTURES_USED)
+tessera_least_shared_memory(TESSERA_SHARED_MEMORY_KIB "${TESSERA_CUDA_ARCHITECTURES_USED}")
 
 # NCCL and cuDNN are next to the toolkit, in the distribution's directories, or in NCCL_ROOT and CUDNN_ROOT.
 find_path(TESSERA_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

@@ -9,7 +9,7 @@ set(TESSERA_KOKKOS_SHA256 188817bb452ca805ee8701f1c5adbbb4fb83dc8d1c50624566a18a
 # Marks sources of the current directory that include Kokkos. Nothing to do on the host.
 function(tessera_compile_for_device)
   if(TESSERA_ENABLE_CUDA)
-    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
+    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA COMPILE_DEFINITIONS TESSERA_SHARED_MEMORY_KIB=${TESSERA_SHARED_MEMORY_KIB})
   endif()
 endfunction()
 

@@ -19,6 +19,10 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/launch_record.hpp"
 
+#ifndef TESSERA_SHARED_MEMORY_KIB
+#define TESSERA_SHARED_MEMORY_KIB 228  // on the host, where nothing depends on it
+#endif
+
 namespace tessera::kernels::detail {
 
 using memory::Queue;
@@ -206,18 +210,37 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
   launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
 }
 
+/// Threads that a multiprocessor processes at the same time, as far as registers allow it: 512 may
+/// have 128 registers each, 1024 may have 64.
+template <class Rule>
+constexpr int resident_threads() {
+  if constexpr (requires { Rule::resident_threads; })
+    return Rule::resident_threads;
+  else
+    return 512;
+}
+/// Thread blocks per multiprocessor that a launch asks for. Kokkos refuses a launch whose blocks
+/// together need more shared memory than a multiprocessor has; every architecture of this build has
+/// TESSERA_SHARED_MEMORY_KIB.
+template <int Threads, class Rule>
+constexpr int blocks_per_multiprocessor(std::size_t scratch_bytes) {
+  constexpr std::size_t of_kokkos_and_driver = 2048 + 8 * Threads;
+  auto const fit = static_cast<int>(std::size_t{TESSERA_SHARED_MEMORY_KIB} * 1024 /
+                                    (scratch_bytes + of_kokkos_and_driver));
+  return std::max(1, Threads > 1 ? std::min(resident_threads<Rule>() / Threads, fit) : 1);
+}
+
 /// rule(team, index) for index in [0, teams). A team has `Threads` threads and Rule::scratch_floats
 /// of scratch: level 0 (shared memory of the thread block) on a device, level 1 on the host, where
-/// level 0 is small. Launch bounds: 512 threads per multiprocessor, which allows 128 registers per
-/// thread.
+/// level 0 is small.
 template <int Threads, class Space, class Rule>
 void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule const& rule) {
   constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
-  using Policy = Kokkos::TeamPolicy<
-      Space, ByParameter,
-      Kokkos::LaunchBounds<Threads, (1 < Threads && Threads < 512 ? 512 / Threads : 1)>>;
   constexpr std::size_t bytes =
       Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
+  using Policy = Kokkos::TeamPolicy<
+      Space, ByParameter,
+      Kokkos::LaunchBounds<Threads, blocks_per_multiprocessor<Threads, Rule>(bytes)>>;
   Policy policy(space, static_cast<int>(teams), Threads);
   Kokkos::parallel_for(name, policy.set_scratch_size(level, Kokkos::PerTeam(bytes)),
                        CallWithScratch<Rule>{rule, level});

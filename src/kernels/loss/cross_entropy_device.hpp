@@ -12,10 +12,9 @@
 
 namespace tessera::kernels::detail {
 
-/// Threads per team. With 512 a thread has up to 128 registers, so that smoothing and the soft cap
-/// stay out of local memory, and each multiprocessor processes one row or two: 26 MB to 52 MB of
-/// fp32 logits of 50257 tokens on the 132 multiprocessors of an H200, about what its L2 cache
-/// holds.
+/// Threads per team. Two teams share a multiprocessor, each thread with 64 registers: 264 rows on
+/// the 132 multiprocessors of an H200, which are 27 MB of bf16 logits of 50257 tokens and stay in
+/// its L2 cache from the first pass to the second.
 inline constexpr int cross_entropy_threads = 512;
 
 /// The logit of an element, and the slope of the logit by the element.
@@ -36,16 +35,17 @@ struct Smoothing {
 };
 
 /// As on the host one pass for maximum and sum of exponentials, one for the gradient. A thread
-/// processes 16 elements at a time: as packs when rows are `aligned` (address and stride in 16
-/// bytes; the columns need not be), else one by one, neighboring threads at neighboring elements.
-/// Elements between the columns and the stride of an aligned row are not used; in dlogits they
-/// become 0 as far as packs reach. Order of the sum: a thread's elements in steps of 16, then the
-/// threads as in sum_over_team().
+/// processes 16 elements at a time, 8 in the second pass, whose reads come from the cache: as packs
+/// when rows are `aligned` (address and stride in 16 bytes; the columns need not be), else one by
+/// one, neighboring threads at neighboring elements. Elements between the columns and the stride of
+/// an aligned row are not used; in dlogits they become 0 as far as packs reach. Order of the sum: a
+/// thread's elements in steps of 16, then the threads as in sum_over_team().
 template <class Out, class In, class Score, bool aligned, int Threads>
 struct TeamCrossEntropy {
   static constexpr int width = 8, packs = 2;
   static constexpr std::int64_t step = std::int64_t{width} * Threads;
   static constexpr std::size_t scratch_floats = 2 * team_sum_floats<1, Threads>;
+  static constexpr int resident_threads = 1024;
 
   float* losses;
   Out* dlogits;  ///< may be null, or logits
@@ -82,22 +82,17 @@ struct TeamCrossEntropy {
                     smoothing.uniform * all_logits[0];
     if (gradient == nullptr) return;
     float const inverse = 1.0f / total[0];
-    for (std::int64_t base = 0; base < columns; base += packs * step) {
-      float v[packs][width];
+    for (std::int64_t base = 0; base < columns; base += step) {
+      float v[width];
+      read(v, x, base, team.rank());
       TESSERA_UNROLL
-      for (int p = 0; p < packs; ++p) read(v[p], x, base + p * step, team.rank());
-      TESSERA_UNROLL
-      for (int p = 0; p < packs; ++p) {
-        TESSERA_UNROLL
-        for (int k = 0; k < width; ++k) {
-          float const probability = fast_exp(v[p][k] - row_max) * inverse;
-          v[p][k] = (probability - smoothing.uniform -
-                     (column_of(base + p * step, team.rank(), k) == target ? smoothing.confidence
-                                                                           : 0.0f)) *
-                    (gradient_scale * score.slope_at(v[p][k]));
-        }
-        write(gradient, v[p], base + p * step, team.rank());
+      for (int k = 0; k < width; ++k) {
+        float const probability = fast_exp(v[k] - row_max) * inverse;
+        v[k] = (probability - smoothing.uniform -
+                (column_of(base, team.rank(), k) == target ? smoothing.confidence : 0.0f)) *
+               (gradient_scale * score.slope_at(v[k]));
       }
+      write(gradient, v, base, team.rank());
     }
   }
 
@@ -149,9 +144,13 @@ struct TeamCrossEntropy {
   }
   TESSERA_FUNCTION static void add(float const (&v)[width], float& running_max, float& sum) {
     float new_max = running_max, part = 0.0f;
+    bool has_columns = false;  // NaN is one, though it is no maximum
     TESSERA_UNROLL
-    for (int k = 0; k < width; ++k) new_max = v[k] > new_max ? v[k] : new_max;
-    if (new_max == -std::numeric_limits<float>::infinity()) return;  // no columns
+    for (int k = 0; k < width; ++k) {
+      new_max = v[k] > new_max ? v[k] : new_max;
+      has_columns = has_columns || v[k] != -std::numeric_limits<float>::infinity();
+    }
+    if (!has_columns) return;
     TESSERA_UNROLL
     for (int k = 0; k < width; ++k) part += fast_exp(v[k] - new_max);
     sum = sum * fast_exp(running_max - new_max) + part;

@@ -41,6 +41,7 @@ struct TeamNormalize {
   using Elements = typename Part::Elements;
   static constexpr int warp_sums = team_sum_floats<norm_rows, Threads>;
   static constexpr std::size_t scratch_floats = 2 * warp_sums;
+  static constexpr int resident_threads = 1024;
 
   T* out;
   float *mean, *rstd;
@@ -110,6 +111,7 @@ struct TeamResidualNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
   static constexpr std::size_t scratch_floats = Norm::scratch_floats;
+  static constexpr int resident_threads = 768;
 
   T* sum;
   T const *residual, *branch;

@@ -33,6 +33,7 @@ struct TeamRmsNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
   static constexpr std::size_t scratch_floats = team_sum_floats<norm_rows, Threads>;
+  static constexpr int resident_threads = 1024;
 
   T* out;
   float* rstd;
