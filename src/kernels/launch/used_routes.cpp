@@ -8,6 +8,7 @@
 
 #include "launch/note_route.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -25,6 +26,7 @@ struct Counts {
 }  // namespace
 
 void detail::note_route(char const* computation, char const* route) {
+  if (memory::ArenaPlanning::active()) return;  // nothing is computed
   auto& counts = Counts::of_process();
   std::lock_guard const lock(counts.mutex);
   ++counts.calls[{computation, route}];

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/note_route.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -18,6 +19,16 @@ TEST(UsedRoutes, AreCountedByComputation) {
                                                    {"products", "first way", 1}}));
   EXPECT_EQ(used_routes_text(), "attention tiles; products other way (3), first way (1)");
   reset_used_routes();
+  EXPECT_TRUE(used_routes().empty());
+}
+
+/// A run plans its memory with passes that compute nothing.
+TEST(UsedRoutes, PlannedPassesAreNotCounted) {
+  reset_used_routes();
+  {
+    memory::ArenaPlanning const planning;
+    detail::note_route("attention", "portable kernel");
+  }
   EXPECT_TRUE(used_routes().empty());
 }
 
