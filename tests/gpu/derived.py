@@ -32,8 +32,8 @@ for name in sorted(figures):
         out.append(f"MFU {f['tflops'] / peak:.3f}")
     if gemm:
         out.append(f"{f['tflops'] / gemm:.3f} of the best product")
-    torch = figures.get(name.replace("train", "torch"))
-    if torch and "tokens_per_second" in torch:
+    torch = figures.get(name.replace("train", "torch"), {})
+    if torch.get("bench") == "train_torch":
         out.append(f"{f['tokens_per_second'] / torch['tokens_per_second']:.3f} of PyTorch {torch['torch']}")
     if f.get("work_seconds"):
         step = f["rows"] * f["length"] / f["tokens_per_second"]

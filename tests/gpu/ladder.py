@@ -175,7 +175,7 @@ class Parts:
         """The tokens per second that tessera-train itself reports."""
         output = self.a.build / name
         self.add(name, limit, ["sh", "-c", f'"$0" "$@" ${TRAIN} && tail -n 4 {output}/metrics.jsonl', self.bin / "tessera-train", "--device", "cuda",
-                               "--tokenizer_name", ROOT / "configs/gpt2-8m", "--config_name", ROOT / "configs/gpt2-8m", "--config_overrides", shape + ",n_positions=1024",
+                               "--tokenizer_name", ROOT / "configs/gpt2-8m", "--model_type", "gpt2", "--config_overrides", shape,
                                "--train_file", self.a.report / "text.txt", "--block_size", 1024, "--output_dir", output, "--overwrite_output_dir", "--do_train",
                                "--per_device_train_batch_size", rows, "--max_steps", steps, "--save_strategy", "no", "--logging_steps", 1, "--seed", 1, *words], figures=True)
 

@@ -11,6 +11,14 @@ p = argparse.ArgumentParser()
 p.add_argument("--tolerance", type=float, default=2e-3, help="relative")
 p.add_argument("runs", nargs=2, type=pathlib.Path)
 a = p.parse_args()
-first, second = (json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["loss"] for run in a.runs)
+
+
+def last_loss(run):
+    """Of the last step; the lines after it sum up the run."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line][-1]
+
+
+first, second = map(last_loss, a.runs)
 print("losses", first, second)
 sys.exit(not (first > 0 and abs(first - second) < a.tolerance * second))

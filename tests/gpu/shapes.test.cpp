@@ -155,21 +155,21 @@ struct Fp8Matrix {
       : rows(r),
         columns(c),
         format(as),
-        scale(q, Dtype::fp32, 2, 1),
+        scale(q, Dtype::fp32, Float8Scale::numel, 1),
         workspace(q, Dtype::fp32, float8_scale_workspace(r * c), 1) {
-    Float8Scale const to{scale.view({2})};
+    Float8Scale const to{scale.view({Float8Scale::numel})};
     auto const from = transposed ? in.view({columns, rows}) : in.view({rows, columns});
     TensorView const view(codes.data(), Dtype::uint8, {rows, columns});
     float8_scale(q, to, format, from, workspace.view({workspace.numel()}));
     float8_cast(q, format, transposed ? Float8Copies{{}, view} : Float8Copies{view, {}}, from, to);
   }
   ConstTensorView view() const { return {codes.data(), Dtype::uint8, {rows, columns}}; }
-  Float8Factor factor() const { return {format, Float8Scale{scale.view({2})}.reciprocal()}; }
+  Float8Factor factor() const { return {format, Float8Scale{scale.view({Float8Scale::numel})}.reciprocal()}; }
   /// Codes, and the factor that they are multiplied by.
   std::pair<std::vector<std::uint8_t>, double> read(Queue& q) {
     std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * columns));
     memory::copy(q, out.data(), codes.data(), out.size());
-    double const factor = scale.read()[1];
+    double const factor = scale.read()[Float8Scale::reciprocal_at];
     return {std::move(out), factor};
   }
 };
