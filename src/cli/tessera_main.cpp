@@ -25,7 +25,6 @@
 #include "slurm/submit_command.hpp"
 #include "status_command.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exceptions.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/train/report/version.hpp"
 #include "tokenize_command.hpp"

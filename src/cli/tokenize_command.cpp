@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "installation.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/data/sequences/tokenized_files.hpp"
 #include "tessera/data/sequences/tokenizer_training.hpp"

@@ -21,7 +21,6 @@
 #include "tessera/config/reference_pages.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exceptions.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"

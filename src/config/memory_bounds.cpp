@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config {
 namespace {

@@ -2,7 +2,7 @@
 /// loadable without a driver.
 #include <gtest/gtest.h>
 
-#include "detail/cuda_api.hpp"
+#include "detail/device_api.hpp"
 #include "gemm/cublaslt_library.hpp"
 #include "gemm/gemm_cublaslt.hpp"
 #include "tessera/core/error.hpp"

@@ -9,7 +9,6 @@
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/export.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 

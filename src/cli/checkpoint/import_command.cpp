@@ -8,7 +8,6 @@
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/status_line.hpp"

@@ -7,7 +7,6 @@
 #include "checkpoint/consolidate_command.hpp"
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/merge.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/families/registry.hpp"

@@ -12,7 +12,6 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/device_binding.hpp"
-#include "tessera/topology/device_locality.hpp"
 #include "tessera/topology/gpu_inventory.hpp"
 #include "tessera/train/report/version.hpp"
 

@@ -10,11 +10,10 @@
 #include <map>
 #include <sstream>
 
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/topology/cores.hpp"
-#include "tessera/topology/processors.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -10,7 +10,6 @@
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/config/node_groups.hpp"
 #include "tessera/config/resolved_config.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/families/registry.hpp"

@@ -11,7 +11,6 @@
 #include "launch/shell_words.hpp"
 #include "plan/machine_files.hpp"
 #include "tessera/config/memory_bounds.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"

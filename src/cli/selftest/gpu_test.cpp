@@ -16,7 +16,6 @@
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/memory/simulated_device.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "tessera/comm/base/synchronous.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exceptions.hpp"
 
 namespace tessera::comm {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::data {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 #include "tokenizer/text_cleaning.hpp"
 
 namespace tessera::data::detail {

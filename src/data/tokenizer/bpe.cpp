@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
 MergeTable::MergeTable(std::vector<Merge> const& merges) {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 #include "tokenizer/charsmap.hpp"
 #include "tokenizer/normal_form_limits.hpp"
 #include "tokenizer/regex.hpp"

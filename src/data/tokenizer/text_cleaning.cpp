@@ -2,7 +2,7 @@
 
 #include <utf8proc.h>
 
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 #include "tokenizer/unicode_ranges.hpp"
 
 namespace tessera::data::detail {

@@ -7,7 +7,6 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/core/utf8.hpp"
 #include "tokenizer/byte_alphabet.hpp"
 
 namespace tessera::data::detail {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "detail/cuda_api.hpp"
 #include "detail/device_memory.hpp"
 #include "tessera/core/error.hpp"
 

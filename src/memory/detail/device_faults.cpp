@@ -1,10 +1,10 @@
-#include "detail/device_faults.hpp"
+#include "detail/device_api.hpp"
 
 #include <algorithm>
 #include <string>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::memory::detail {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/zero/layout/saved_states.hpp"

@@ -16,7 +16,7 @@
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
-#include "tessera/topology/node_size.hpp"
+#include "tessera/topology/node_index.hpp"
 #include "tessera/train/generate/text_generation.hpp"
 #include "tessera/train/loop/model_export.hpp"
 #include "tessera/train/loop/save_request.hpp"

@@ -10,8 +10,8 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::train {
 namespace {

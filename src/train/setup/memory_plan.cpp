@@ -6,8 +6,8 @@
 #include "tessera/comm/base/planning.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
+#include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/planning.hpp"
-#include "tessera/memory/recent_peak.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::train {

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <string>
 
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/data/text/text_files.hpp"
 #include "tessera/topology/node_files.hpp"
 

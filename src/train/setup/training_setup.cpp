@@ -16,7 +16,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
-#include "tessera/topology/node_size.hpp"
+#include "tessera/topology/node_index.hpp"
 #include "tessera/train/report/memory_breakdown.hpp"
 #include "tessera/train/report/swap_report.hpp"
 #include "tessera/train/setup/activation_memory.hpp"

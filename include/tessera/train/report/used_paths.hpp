@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/memory/graph_launches.hpp"
+#include "tessera/memory/stream_queue.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {

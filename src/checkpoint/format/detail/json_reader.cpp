@@ -5,7 +5,7 @@
 
 #include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {

@@ -17,8 +17,8 @@
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
