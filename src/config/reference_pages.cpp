@@ -1,8 +1,4 @@
-#include "tessera/config/reference_pages.hpp"
-
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
-#include "tessera/config/option_text.hpp"
+#include "tessera/config/option_table.hpp"
 
 namespace tessera::config {
 namespace {

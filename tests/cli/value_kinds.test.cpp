@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {

@@ -4,7 +4,7 @@
 
 #include "checkpoint/consolidate_command.hpp"
 #include "manual/value_kinds.hpp"
-#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/option_table.hpp"
 
 namespace tessera::cli {
 namespace {

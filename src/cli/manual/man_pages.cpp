@@ -7,7 +7,7 @@
 
 #include "checkpoint/consolidate_command.hpp"
 #include "manual/value_kinds.hpp"
-#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/train/report/version.hpp"
 

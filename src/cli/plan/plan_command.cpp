@@ -10,7 +10,7 @@
 #include "estimate/deepspeed_estimate.hpp"
 #include "launch/shell_words.hpp"
 #include "plan/machine_files.hpp"
-#include "tessera/config/memory_bounds.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"

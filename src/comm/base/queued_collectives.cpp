@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/traffic_count.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/comm/base/flight_recorder.hpp"
-#include "tessera/comm/base/synchronous.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 

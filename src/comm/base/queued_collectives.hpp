@@ -12,6 +12,7 @@
 #include "base/checked_operations.hpp"
 #include "base/simulated_network.hpp"
 #include "base/transport.hpp"
+#include "tessera/comm/base/collectives.hpp"
 
 namespace tessera::comm::detail {
 
@@ -71,5 +72,12 @@ class QueuedCollectives final : public Collectives {
   memory::Event last_;
   std::unique_ptr<memory::Queue> queue_;
 };
+
+/// Copies, conversions and sums on a stream of the device; no library takes part. Operands in host
+/// memory are passed on to @p host, which has one rank.
+std::unique_ptr<Collectives> make_single_rank(std::unique_ptr<Collectives> host);
+
+/// Collectives on device memory through pinned host memory and the collectives of the host.
+std::unique_ptr<Collectives> make_staged(std::unique_ptr<Collectives> host, Deadline deadline);
 
 }  // namespace tessera::comm::detail

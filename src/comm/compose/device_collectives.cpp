@@ -4,8 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/single_rank_collectives.hpp"
-#include "base/staged_collectives.hpp"
+#include "base/queued_collectives.hpp"
 #include "nccl/nccl_collectives.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/process.hpp"

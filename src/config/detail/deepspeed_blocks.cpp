@@ -1,4 +1,4 @@
-#include "detail/deepspeed_blocks.hpp"
+#include "detail/deepspeed_zero.hpp"
 
 #include <sstream>
 #include <string>

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <sstream>
 
-#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {

@@ -1,9 +1,8 @@
-#include "detail/reporting.hpp"
+#include "detail/resolvers.hpp"
 
 #include <algorithm>
 
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/option_table.hpp"
 
 namespace tessera::config::detail {
 namespace {

@@ -1,6 +1,6 @@
-#include "detail/tuning.hpp"
+#include "detail/resolvers.hpp"
 
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {

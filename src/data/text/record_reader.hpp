@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tessera/core/error.hpp"
-#include "tessera/data/text/record_options.hpp"
+#include "tessera/data/text/text_files.hpp"
 
 namespace tessera::data::detail {
 

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "tessera/config/memory_bounds.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/process.hpp"

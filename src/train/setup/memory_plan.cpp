@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tessera/comm/base/planning.hpp"
+#include "tessera/comm/base/recording.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/memory_tracker.hpp"

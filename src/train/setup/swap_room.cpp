@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tessera/comm/base/planning.hpp"
+#include "tessera/comm/base/recording.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/rounding.hpp"

@@ -1,0 +1,16 @@
+#pragma once
+/// The rows of the option table of tessera-train that other files than arguments_table.cpp define.
+
+#include "tessera/config/option_table.hpp"
+
+namespace tessera::config::detail {
+
+void add_data_options(OptionTable& t);
+
+/// The command-line options of other launchers and sharding libraries.
+void add_launcher_options(OptionTable& t);
+
+/// Adds the group "Optimizer and schedule".
+void add_optimizer_options(OptionTable& t);
+
+}  // namespace tessera::config::detail
