@@ -15,7 +15,6 @@
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/plan/ladder.hpp"
-#include "tessera/plan/trial.hpp"
 #include "tessera/train/report/run_directory.hpp"
 #include "tessera/train/step/stop_request.hpp"
 

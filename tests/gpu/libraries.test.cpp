@@ -4,7 +4,7 @@
 
 #include "detail/device_api.hpp"
 #include "gemm/cublaslt_library.hpp"
-#include "gemm/gemm_cublaslt.hpp"
+#include "gemm/gemm_libraries.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera {

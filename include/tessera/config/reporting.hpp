@@ -1,5 +1,6 @@
 #pragma once
-/// What a run writes besides its log lines and metrics.jsonl.
+/// What a run writes besides its log lines and metrics.jsonl, and the search for a fast
+/// configuration before it.
 
 #include <cstdint>
 #include <filesystem>

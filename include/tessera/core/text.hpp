@@ -1,6 +1,7 @@
 #pragma once
-/// Text: numbers, sizes in bytes as users write them, and UTF-8 by Unicode 15.0 section 3.9 (table
-/// 3-7).
+/// Text: numbers, sizes in bytes as users write them, and UTF-8 (validation, repair, code points)
+/// by Unicode 15.0 section 3.9 (table 3-7): no surrogates, no overlong forms, nothing above
+/// U+10FFFF.
 
 #include <chrono>
 #include <cstddef>

@@ -1,6 +1,7 @@
 #pragma once
 /// Owned memory. Every allocation has a name, a purpose and a memory space, and is counted by the
-/// memory tracker of the process.
+/// memory tracker of the process. Host memory is placed on NUMA nodes by mbind(2) and
+/// set_mempolicy(2) of Linux.
 
 #include <cstddef>
 #include <cstdint>

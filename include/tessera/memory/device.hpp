@@ -1,5 +1,6 @@
 #pragma once
-/// The GPU of this process. A build without CUDA has the same functions and finds no device.
+/// The GPU of this process, and a simulated one. A build without CUDA has the same functions and
+/// finds no device.
 
 #include <chrono>
 #include <cstddef>

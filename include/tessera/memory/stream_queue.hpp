@@ -1,5 +1,5 @@
 #pragma once
-/// Queues that are streams of the device.
+/// Queues that are streams of the device, and how those with GraphMode::capture launch work.
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
-/// How many cores the kernels of a rank may use: a pure function of facts that cores_of_rank()
-/// collects.
+/// The processors of this node, from hwloc, and how many cores the kernels of a rank may use: a
+/// pure function of facts that cores_of_rank() collects.
 
 #include <optional>
 #include <vector>

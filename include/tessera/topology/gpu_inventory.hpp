@@ -1,6 +1,7 @@
 #pragma once
-/// The GPUs of this node, from NVIDIA's management library (NVML). Needs a driver, but no CUDA
-/// runtime, and allocates no device memory.
+/// The GPUs of this node, from NVIDIA's management library (NVML), which needs a driver, but no
+/// CUDA runtime, and allocates no device memory. Their distances to network devices and cores come
+/// from hwloc.
 
 #include <cstdint>
 #include <string>

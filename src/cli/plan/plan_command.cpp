@@ -15,7 +15,6 @@
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/plan/ladder.hpp"
-#include "tessera/plan/plan_plot.hpp"
 #include "tessera/plan/plan_report.hpp"
 #include "tessera/plan/planner.hpp"
 #include "validators.hpp"

@@ -12,7 +12,6 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/plan/checkpoint_advice.hpp"
 #include "tessera/plan/run_time.hpp"
 #include "tessera/plan/scaling.hpp"
 #include "tessera/plan/shard_groups.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 /// Collectives over a transport: the caller checks the arguments, a worker thread runs the
-/// operations in call order.
+/// operations in call order. Also those of one rank on its device, and those through pinned host
+/// memory.
 
 #include <atomic>
 #include <chrono>

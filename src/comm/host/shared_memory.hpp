@@ -2,6 +2,9 @@
 /// Memory that the processes of a node share: anonymous files (memfd_create). They have no name,
 /// count against the memory limit of the job and not against the size of /dev/shm, and are freed
 /// when the last process that maps them ends, even by a signal.
+///
+/// Private memory of another process is read and written by one copy (process_vm_readv,
+/// process_vm_writev).
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 #pragma once
-/// The configuration file of Hugging Face Accelerate: --accelerate_config.
+/// The configuration file of Hugging Face Accelerate, --accelerate_config, and YAML documents as
+/// Accelerate writes them.
 
 #include <filesystem>
 #include <string>

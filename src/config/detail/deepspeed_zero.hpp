@@ -1,5 +1,7 @@
 #pragma once
-/// The options of DeepSpeed's zero_optimization block.
+/// The options of the DeepSpeed JSON: the block zero_optimization with its keys for groups of ranks
+/// (MiCS, hpZ) and quantized communication (ZeRO++ qwZ and qgZ, LoCo), and the blocks besides
+/// batch, optimizer and precision.
 
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-/// Keys of the optimizer section that belong to single optimizers.
+/// Keys of the optimizer section that belong to single optimizers, and the text of --optim_args.
 
 #include <functional>
 #include <string>

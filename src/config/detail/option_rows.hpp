@@ -1,5 +1,6 @@
 #pragma once
-/// The rows of the option table of tessera-train that other files than arguments_table.cpp define.
+/// Rows of the option table of tessera-train: training texts, optimizer and schedule, other
+/// launchers.
 
 #include "tessera/config/option_table.hpp"
 

@@ -32,7 +32,6 @@ Reporting resolve_reporting(TrainingArguments const& arguments, OptionValues con
 /// @throws ConfigError for bounds that contradict each other
 std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionValues const& keys);
 
-/// What is wrong with batch sizes that do not fit together.
 struct BatchFactor {
   std::string name;       ///< as it was written: a key or a flag
   std::int64_t size = 0;  ///< 0: it was not written, and is derived
@@ -42,7 +41,6 @@ struct BatchFactor {
 /// product of @p factors
 std::string batch_problem(std::int64_t total, std::vector<BatchFactor> const& factors);
 
-/// Old spellings of the DeepSpeed JSON in their current form.
 struct CanonicalConfig {
   ConfigTree tree;
   std::vector<std::string> notes;  ///< one line per deprecated key

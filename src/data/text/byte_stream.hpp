@@ -1,5 +1,5 @@
 #pragma once
-/// Reads a file sequentially, decompressed (byte_source.hpp), by bytes or by buffered parts.
+/// Reads a file sequentially, as it is or decompressed (gzip, zstd), by bytes or by buffered parts.
 
 #include <cstddef>
 #include <cstdint>

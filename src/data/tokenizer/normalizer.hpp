@@ -1,5 +1,6 @@
 #pragma once
-/// The normalizer of tokenizer.json: changes of the text before it is split into words.
+/// The normalizer of tokenizer.json: changes of the text before it is split into words, also those
+/// of single characters.
 
 #include <functional>
 #include <string>

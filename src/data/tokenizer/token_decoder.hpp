@@ -1,5 +1,6 @@
 #pragma once
-/// The decoder of tokenizer.json for tokens that are characters: turns tokens into text.
+/// The members decoder and post_processor of tokenizer.json: text from tokens that are characters,
+/// and the special tokens around a text.
 
 #include <cstdint>
 #include <string>

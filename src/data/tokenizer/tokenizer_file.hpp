@@ -1,5 +1,5 @@
 #pragma once
-/// Reads the files of a tokenizer into ids, bytes and patterns, and validates them.
+/// Reads the files of a tokenizer into ids, bytes, patterns and word models, and validates them.
 
 #include <cstdint>
 #include <filesystem>

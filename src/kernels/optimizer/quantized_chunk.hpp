@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "tessera/kernels/optimizer/quantized_update.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -13,7 +13,7 @@
 #include "optimizer/optimizer_rule.hpp"
 #include "optimizer/quantization_table.hpp"
 #include "optimizer/quantized_chunk.hpp"
-#include "tessera/kernels/optimizer/quantized_update.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::kernels::detail {
 

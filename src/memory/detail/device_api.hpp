@@ -1,6 +1,6 @@
 #pragma once
-/// The calls that this layer makes to a device runtime. cuda_api.cpp implements them by CUDA; the
-/// tests have a fake device on host memory.
+/// The calls that this layer makes to a device runtime, and what its errors mean. cuda_api.cpp
+/// implements them by CUDA; the tests have a fake device on host memory.
 
 #include <cstddef>
 #include <string>

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "decoder/assemble.hpp"
-#include "families/model_options.hpp"
+#include "families/fields.hpp"
 #include "layers/layer_plan.hpp"
 #include "layers/tape.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "layers/head_norm.hpp"
 #include "layers/qkv_projection.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 namespace tessera::model::detail {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tessera/kernels/elementwise/sum.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/loss/embedding.hpp"
 
 namespace tessera::model {

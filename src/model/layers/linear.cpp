@@ -1,6 +1,6 @@
 #include "layers/linear.hpp"
 
-#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/gemm/float8.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 

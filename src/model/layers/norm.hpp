@@ -6,7 +6,7 @@
 #include "layers/pass.hpp"
 #include "tessera/kernels/norm/layer_norm.hpp"
 #include "tessera/kernels/norm/rms_norm.hpp"
-#include "tessera/model/layers/norm_kind.hpp"
+#include "tessera/model/layers/layers.hpp"
 
 namespace tessera::model::detail {
 

@@ -7,7 +7,7 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/exact_sum.hpp"
-#include "tessera/kernels/elementwise/exact_squares.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 namespace tessera::zero::detail {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
-/// Collectives that count what they are asked for, and collectives that only plan.
+/// Collectives that record every operation (its name, elements and bytes), and collectives that
+/// move nothing, to find out what memory the ranks of a group need.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,12 +1,24 @@
 #pragma once
-/// oneDNN behind plain functions. Compiled when TESSERA_HAVE_ONEDNN is defined.
+/// The libraries of matrix products behind plain functions, each compiled where the build has it.
 
 #include <memory>
 #include <string>
 
 #include "gemm/gemm_problem.hpp"
+#include "tessera/memory/queue.hpp"
 
 namespace tessera::kernels::detail {
+
+/// "OpenBLAS 0.3.21 (Haswell)" or "CBLAS"
+std::string blas_description();
+/// Whether this library is the faster one where oneDNN has AVX2 only: an OpenBLAS that knows the
+/// processor's vector unit and shares our OpenMP threads (its own pool would fight with ours for
+/// the cores).
+bool blas_suits_avx2(int threads);
+/// How many threads the following products use; where the library has no such call, its own
+/// environment variable decides.
+void blas_set_threads(int threads);
+void blas_sgemm(Sgemm const& s);
 
 /// "oneDNN 2.6.3 (AVX-512)"
 std::string onednn_description();
@@ -39,5 +51,15 @@ class OnednnMatmul {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Enqueues the product on the stream. The first product of a shape asks cuBLASLt for an algorithm;
+/// later ones reuse it. The first product on a stream allocates that stream's workspace. A product
+/// that cuBLASLt cannot compute in one call runs in steps: bias, product, activation. Needs Ampere
+/// or later.
+/// @throws InternalError in builds without CUDA
+void cublaslt_product(memory::Queue& q, GemmProblem const& p);
+
+/// "cuBLASLt 13.1.0".
+std::string cublaslt_description();
 
 }  // namespace tessera::kernels::detail
