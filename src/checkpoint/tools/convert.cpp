@@ -9,12 +9,11 @@
 #include <thread>
 
 #include "format/detail/checksum.hpp"
-#include "format/detail/chunk_codec.hpp"
+#include "format/detail/chunk_reader.hpp"
 #include "format/detail/compressed_shard.hpp"
 #include "format/detail/file.hpp"
 #include "format/detail/shard_file.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
-#include "tessera/checkpoint/format/view.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/process.hpp"

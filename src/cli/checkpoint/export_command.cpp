@@ -8,7 +8,6 @@
 #include "checkpoint/consolidate_command.hpp"
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
-#include "tessera/checkpoint/tools/export.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 

@@ -8,10 +8,7 @@
 #include <regex>
 #include <set>
 
-#include "interchange/detail/deepspeed_model_states.hpp"
-#include "interchange/detail/deepspeed_plain.hpp"
-#include "interchange/detail/deepspeed_rank_states.hpp"
-#include "interchange/detail/deepspeed_universal.hpp"
+#include "interchange/detail/deepspeed_states.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/rounding.hpp"

@@ -1,11 +1,10 @@
-#include "interchange/detail/deepspeed_universal.hpp"
+#include "interchange/detail/deepspeed_reader.hpp"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "interchange/detail/deepspeed_model_states.hpp"
-#include "interchange/detail/deepspeed_rank_states.hpp"
+#include "interchange/detail/deepspeed_states.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {

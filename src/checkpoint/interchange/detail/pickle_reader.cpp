@@ -4,7 +4,6 @@
 #include <set>
 
 #include "format/detail/json_reader.hpp"
-#include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 

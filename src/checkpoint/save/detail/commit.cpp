@@ -13,7 +13,6 @@
 #include "interchange/detail/model_directory.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
-#include "tessera/checkpoint/format/view.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"

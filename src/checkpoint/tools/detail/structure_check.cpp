@@ -5,8 +5,8 @@
 
 #include "format/detail/file.hpp"
 #include "format/detail/hdf5.hpp"
+#include "format/detail/json_reader.hpp"
 #include "format/detail/shard_file.hpp"
-#include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {
