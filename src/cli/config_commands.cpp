@@ -1,4 +1,4 @@
-#include "config_commands.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "argument_check.hpp"
-#include "plot/rate_plot.hpp"
+#include "plot/loss_plot.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/learning_rate.hpp"
 #include "tessera/config/node_groups.hpp"

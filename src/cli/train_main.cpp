@@ -30,7 +30,6 @@
 #include "tessera/topology/launcher.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/loop/trainer.hpp"
-#include "tessera/train/report/library_versions.hpp"
 #include "tessera/train/report/run_lock.hpp"
 #include "tessera/train/report/version.hpp"
 #include "tessera/train/setup/device_choice.hpp"

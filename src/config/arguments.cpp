@@ -6,7 +6,6 @@
 
 #include "detail/accelerate.hpp"
 #include "detail/argument_fields.hpp"
-#include "detail/fsdp.hpp"
 #include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "detail/accelerate.hpp"
 #include "detail/deepspeed_zero.hpp"
-#include "detail/fsdp.hpp"
-#include "detail/offload_keys.hpp"
 #include "detail/optimizer_keys.hpp"
 #include "detail/resolvers.hpp"
 #include "tessera/config/node_groups.hpp"

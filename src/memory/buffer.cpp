@@ -15,7 +15,6 @@
 #include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
-#include "tessera/memory/memory_use.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {

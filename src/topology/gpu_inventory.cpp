@@ -141,10 +141,7 @@ char const* name_of(GpuPath path) {
   return "?";
 }
 
-}  // namespace tessera::topology
-
 // See the hwloc manual, sections "I/O Devices" and "PCI device locality".
-namespace tessera::topology {
 namespace {
 
 hwloc_obj_t pci_device_above(hwloc_obj_t object) {

@@ -1,4 +1,4 @@
-#include "manual/value_kinds.hpp"
+#include "manual/manual.hpp"
 
 #include <gtest/gtest.h>
 

@@ -23,7 +23,7 @@ BOUNDS = {
     "functions with more than 6 parameters": (0, 0),
     "bool parameters of public functions": (0, 0),
     "sources that do not start with a header of their part": (0, 0),
-    "sources without a test of their name": (73, 0),
+    "sources without a test of their name": (63, 0),
     "sources without a test, not listed": (0, 0),
     "duplicated lines": (18, 0),
     "duplicated lines of tests": (0, 0),
@@ -36,13 +36,13 @@ BOUNDS = {
     "classes with more than 12 members": (3, 0),
     "most virtual functions of an interface": (29, 12),
     "interfaces with more than 12 virtual functions": (4, 0),
-    "most files of a folder": (43, 40),
-    "folders with more than 40 files": (2, 0),
-    "most files of a folder detail": (41, 12),
-    "folders detail with more than 12 files": (5, 0),
+    "most files of a folder": (40, 40),
+    "folders with more than 40 files": (0, 0),
+    "most files of a folder detail": (23, 12),
+    "folders detail with more than 12 files": (4, 0),
     "most mode branches of a file of zero": (17, 12),
     "files of zero with more than 12 mode branches": (2, 0),
-    "headers of at most 25 lines, percent": (33, 10),
+    "headers of at most 25 lines, percent": (10, 10),
 }
 # A choice between two behaviors of a function is an enum. A bool parameter is right only where it is data: a value that the
 # caller has computed or read, never a literal that selects. These are all of them:

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/memory_use.hpp"
+#include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/topology/node_index.hpp"
+#include "tessera/topology/rank_groups.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "tessera/plan/collective_cost.hpp"
 #include "tessera/plan/machine_profile.hpp"
+#include "tessera/plan/step_time.hpp"
 
 namespace tessera::plan {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/consolidate_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 

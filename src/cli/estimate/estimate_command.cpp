@@ -1,4 +1,4 @@
-#include "estimate/estimate_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "tessera/train/setup/adapter.hpp"
 #include "tessera/train/setup/engine_config.hpp"
 #include "tessera/train/setup/memory_plan.hpp"
-#include "tessera/train/setup/model_config.hpp"
+#include "tessera/train/setup/model_source.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {

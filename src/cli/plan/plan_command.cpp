@@ -1,4 +1,4 @@
-#include "plan/plan_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "estimate/deepspeed_estimate.hpp"
-#include "launch/shell_words.hpp"
-#include "plan/machine_files.hpp"
+#include "installation.hpp"
+#include "launch/run_program.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"

@@ -1,4 +1,4 @@
-#include "plan/simulate_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include "plan/machine_files.hpp"
+#include "installation.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"

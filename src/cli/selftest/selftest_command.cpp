@@ -1,4 +1,4 @@
-#include "selftest/selftest_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,12 +1,15 @@
 #pragma once
-/// The configuration file of Hugging Face Accelerate, --accelerate_config, and YAML documents as
-/// Accelerate writes them.
+/// The configuration file of Hugging Face Accelerate, --accelerate_config; FSDP's names for what
+/// the ZeRO stages do, --fsdp and --fsdp_config; and YAML documents as Accelerate writes them.
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/config/arguments.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/core/config_tree.hpp"
 
@@ -29,5 +32,20 @@ AccelerateConfig read_accelerate(ConfigTree const& document, std::string const& 
 ConfigTree parse_yaml(std::string_view text, std::string const& source);
 /// @throws IoError if the file cannot be read
 ConfigTree read_yaml(std::filesystem::path const& file);
+
+/// The keys of --fsdp_config, without their prefix "fsdp_".
+OptionTable const& fsdp_table();
+
+struct FsdpChoice {
+  std::int64_t stage = 3;
+  bool within_nodes = false;  ///< hybrid_shard: the states are shared by the ranks of a node
+  bool activation_checkpointing = false;
+  bool offloads = false;           ///< parameters to host memory
+  std::vector<std::string> notes;  ///< for the log: the stage, and keys without an effect
+};
+
+/// None without --fsdp.
+/// @throws UsageError for words of --fsdp, ConfigError for keys of --fsdp_config
+std::optional<FsdpChoice> resolve_fsdp(TrainingArguments const& arguments);
 
 }  // namespace tessera::config::detail

@@ -3,7 +3,6 @@
 #include <sstream>
 #include <string>
 
-#include "detail/offload_keys.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {

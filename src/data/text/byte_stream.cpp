@@ -1,8 +1,18 @@
 #include "text/byte_stream.hpp"
 
 #include <zlib.h>
+#ifdef TESSERA_HAVE_ZSTD
+#include <zstd.h>
+#endif
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -28,21 +38,6 @@ void ByteStream::unread(std::string_view bytes) {
   buffer_ = std::move(joined);
 }
 
-}  // namespace tessera::data::detail
-
-#ifdef TESSERA_HAVE_ZSTD
-#include <zstd.h>
-#endif
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <vector>
-
-#include "tessera/core/error.hpp"
-#include "tessera/core/files.hpp"
-
-namespace tessera::data::detail {
 namespace {
 
 namespace fs = std::filesystem;

@@ -6,7 +6,6 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/data/text/text_files.hpp"
-#include "text/arrow_reader.hpp"
 #include "text/byte_stream.hpp"
 #include "text/csv_reader.hpp"
 

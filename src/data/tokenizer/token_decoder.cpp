@@ -7,7 +7,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tokenizer/bpe_model.hpp"
+#include "tokenizer/bpe.hpp"
 #include "tokenizer/byte_alphabet.hpp"
 
 namespace tessera::data::detail {

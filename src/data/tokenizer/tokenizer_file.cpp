@@ -9,7 +9,7 @@
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
 #include "tokenizer/added_tokens.hpp"
-#include "tokenizer/bpe_model.hpp"
+#include "tokenizer/bpe.hpp"
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/hash.hpp"
 #include "tokenizer/sentence_piece.hpp"

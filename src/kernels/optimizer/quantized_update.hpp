@@ -11,7 +11,6 @@
 #include "launch/prefetch.hpp"
 #include "launch/typed_values.hpp"
 #include "optimizer/optimizer_rule.hpp"
-#include "optimizer/quantization_table.hpp"
 #include "optimizer/quantized_chunk.hpp"
 #include "tessera/kernels/optimizer/elementwise_update.hpp"
 

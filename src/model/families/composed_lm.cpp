@@ -4,7 +4,7 @@
 
 #include "decoder/assemble.hpp"
 #include "families/fields.hpp"
-#include "layers/layer_plan.hpp"
+#include "layers/planning.hpp"
 #include "layers/tape.hpp"
 
 namespace tessera::model {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "layers/head_norm.hpp"
+#include "layers/norm.hpp"
 #include "layers/qkv_projection.hpp"
 #include "tessera/kernels/attention/attention.hpp"
 

@@ -8,7 +8,6 @@
 #include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/topology/node_files.hpp"
 #include "tessera/train/setup/adapter.hpp"
-#include "tessera/train/setup/model_config.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;

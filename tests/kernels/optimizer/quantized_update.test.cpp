@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "fake_device.hpp"
-#include "optimizer/quantization_table.hpp"
+#include "optimizer/quantized_chunk.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/stream_queue.hpp"

@@ -1,5 +1,6 @@
 #pragma once
-/// Finding and listing the checkpoints of a run.
+/// Finding and listing the checkpoints of a run, and writing their view.h5: virtual datasets over
+/// all shards.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "format/detail/manifest_check.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,6 @@
 #pragma once
 /// What the writers of model files share: cutting the stream of elements into tensors and types,
-/// and files written front to back.
+/// and files written front to back; and one state of a checkpoint's shards as such a stream.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,9 @@
 #pragma once
-/// What kind of value an option or argument takes: for man pages and completion.
+/// Man pages in troff and the bash completion of tessera and tessera-train, from the tables behind
+/// --help.
 
 #include <CLI/CLI.hpp>
+
 #include <string>
 #include <vector>
 
@@ -9,6 +11,18 @@
 
 namespace tessera::cli {
 
+/// A bash script. It completes the words of a subcommand, otherwise those of the program, otherwise
+/// files.
+std::string bash_completion(CLI::App const& app);
+
+/// tessera-train(1)
+std::string training_page();
+/// tessera(1): @p app is the complete program.
+std::string tools_page(CLI::App const& app);
+/// zero-to-fp32(1)
+std::string consolidation_page();
+
+/// What kind of value an option or argument takes: for man pages and completion.
 struct ValueKind {
   enum class Source { flag, text, file, directory, words, job_template, site };
   Source source = Source::text;
