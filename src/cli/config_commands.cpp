@@ -1,4 +1,4 @@
-#include "config_commands.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -7,17 +7,12 @@
 #include <optional>
 #include <utility>
 
-#include "argument_check.hpp"
-#include "plot/rate_plot.hpp"
+#include "plot/loss_plot.hpp"
 #include "tessera/config/arguments.hpp"
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
 #include "tessera/config/learning_rate.hpp"
 #include "tessera/config/node_groups.hpp"
-#include "tessera/config/option_text.hpp"
-#include "tessera/config/reference_pages.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
-#include "tessera/config/traps.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "validators.hpp"

@@ -1,8 +1,11 @@
 #include "installation.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 
@@ -33,6 +36,52 @@ std::string read_text(fs::path const& file) {
   std::ifstream in(file, std::ios::binary);
   TESSERA_VALIDATE(in && !fs::is_directory(file), IoError, path_error("cannot read", file, errno));
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+}
+
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char const* folder = "configs/machines";
+/// What the process takes of a device besides what it counts: CUDA context, NCCL, libraries.
+constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
+/// The same of a host: MPI, libraries.
+constexpr std::int64_t host_reserve = std::int64_t{64} << 20;
+
+}  // namespace
+
+std::vector<std::string> shipped_machines() {
+  std::vector<std::string> out;
+  auto const directory = shipped_file(folder);
+  if (directory.empty()) return out;
+  for (auto const& entry : fs::directory_iterator(directory))
+    if (entry.path().extension() == ".json") out.push_back(entry.path().stem().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+plan::MachineProfile find_machine(std::string const& name) {
+  fs::path file = name;
+  if (!fs::exists(file)) {
+    auto const names = shipped_machines();
+    auto const near = config::nearest_name(name, names);
+    TESSERA_VALIDATE(std::find(names.begin(), names.end(), name) != names.end(), UsageError,
+                     "--machine ", name, " is neither a file nor a shipped profile (", join(names),
+                     ")", near.empty() ? "" : concat("; did you mean ", near, "?"),
+                     "; tessera selftest --profile FILE measures this machine");
+    file = shipped_file(fs::path(folder) / (name + ".json"));
+  }
+  return plan::read_profile(ConfigTree::read(file), file.string());
+}
+
+plan::Limits limits_of(plan::MachineProfile const* machine) {
+  plan::Limits out{.device_reserved = device_reserve, .host_reserved = host_reserve};
+  if (!machine) return out;
+  out.device = machine->device_memory;
+  out.host = machine->host_memory;
+  out.nvme = machine->nvme;
+  if (machine->reserved_memory > 0)
+    (machine->has_device ? out.device_reserved : out.host_reserved) = machine->reserved_memory;
+  return out;
 }
 
 }  // namespace tessera::cli

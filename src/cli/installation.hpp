@@ -1,8 +1,13 @@
 #pragma once
-/// Paths of this installation, relative to the running program, so that the tree can be moved.
+/// Paths of this installation, relative to the running program, so that the tree can be moved; and
+/// machine profiles by name or path.
 
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "tessera/plan/machine_profile.hpp"
+#include "tessera/plan/planner.hpp"
 
 namespace tessera::cli {
 
@@ -18,5 +23,15 @@ std::filesystem::path shipped_file(std::filesystem::path const& relative,
 
 /// The complete text of a file. @throws IoError
 std::string read_text(std::filesystem::path const& file);
+
+/// Names of the installed example profiles.
+std::vector<std::string> shipped_machines();
+
+/// Of a file, or the shipped profile of that name. @throws UsageError naming the shipped ones,
+/// ConfigError
+plan::MachineProfile find_machine(std::string const& name);
+
+/// The memory of a rank of @p machine, and what its process needs of it. null: only the latter.
+plan::Limits limits_of(plan::MachineProfile const* machine);
 
 }  // namespace tessera::cli

@@ -17,7 +17,6 @@
 #include "tessera/comm/compose/two_level.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exceptions.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"

@@ -1,4 +1,4 @@
-#include "status_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 

@@ -7,29 +7,12 @@
 #include <functional>
 #include <string>
 
-#include "bench_comm/bench_comm_command.hpp"
-#include "checkpoint/checkpoint_commands.hpp"
-#include "checkpoint/consolidate_command.hpp"
-#include "checkpoint/export_command.hpp"
-#include "checkpoint/import_command.hpp"
-#include "checkpoint/merge_command.hpp"
-#include "config_commands.hpp"
-#include "doctor/doctor_command.hpp"
-#include "estimate/estimate_command.hpp"
+#include "commands.hpp"
 #include "launch/launch_command.hpp"
-#include "manual/manual_command.hpp"
-#include "plan/plan_command.hpp"
-#include "plan/simulate_command.hpp"
-#include "plot/plot_command.hpp"
-#include "selftest/selftest_command.hpp"
-#include "slurm/submit_command.hpp"
-#include "status_command.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exceptions.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/train/report/version.hpp"
-#include "tokenize_command.hpp"
-#include "usage_errors.hpp"
+#include "validators.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "tokenize_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "installation.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/data/sequences/tokenized_files.hpp"
 #include "tessera/data/sequences/tokenizer_training.hpp"

@@ -6,10 +6,8 @@
 
 #include "detail/accelerate.hpp"
 #include "detail/argument_fields.hpp"
-#include "detail/fsdp.hpp"
-#include "detail/yaml.hpp"
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/memory_bounds.hpp"
+#include "tessera/config/option_table.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {

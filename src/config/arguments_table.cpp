@@ -1,10 +1,8 @@
-#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/option_table.hpp"
 
 #include <string>
 
-#include "detail/data_options.hpp"
-#include "detail/launcher_options.hpp"
-#include "detail/optimizer_options.hpp"
+#include "detail/option_rows.hpp"
 
 namespace tessera::config {
 namespace {

@@ -1,9 +1,8 @@
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/option_table.hpp"
 
 #include <algorithm>
 #include <string>
 
-#include "detail/deepspeed_blocks.hpp"
 #include "detail/deepspeed_zero.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/optimizer.hpp"

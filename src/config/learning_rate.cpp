@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "tessera/core/error.hpp"
-#include "tessera/optim/deepspeed_lr_schedule.hpp"
-#include "tessera/optim/hf_lr_schedule.hpp"
+#include "tessera/optim/schedule.hpp"
 
 namespace tessera::config {
 namespace {

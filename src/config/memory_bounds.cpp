@@ -1,9 +1,9 @@
-#include "tessera/config/memory_bounds.hpp"
+#include "tessera/config/resolved_config.hpp"
 
 #include <string>
 
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config {
 namespace {

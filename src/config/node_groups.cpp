@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "detail/canonical_config.hpp"
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
+#include "detail/resolvers.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {

@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "detail/batch_problem.hpp"
-#include "detail/canonical_config.hpp"
-#include "detail/config_fields.hpp"
-#include "detail/fsdp.hpp"
-#include "detail/group_keys.hpp"
-#include "detail/offload_keys.hpp"
-#include "detail/optim_args.hpp"
+#include "detail/accelerate.hpp"
+#include "detail/deepspeed_zero.hpp"
 #include "detail/optimizer_keys.hpp"
-#include "detail/precision.hpp"
-#include "detail/reporting.hpp"
-#include "detail/tuning.hpp"
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
+#include "detail/resolvers.hpp"
 #include "tessera/config/node_groups.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {

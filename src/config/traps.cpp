@@ -1,4 +1,4 @@
-#include "tessera/config/traps.hpp"
+#include "tessera/config/resolved_config.hpp"
 
 #include <algorithm>
 

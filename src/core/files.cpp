@@ -11,7 +11,7 @@
 #include <iterator>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;

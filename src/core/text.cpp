@@ -2,7 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+#include "tessera/core/error.hpp"
 
 namespace tessera {
 
@@ -77,6 +86,120 @@ std::string human_duration(double seconds) {
 std::string deadline_text(std::chrono::milliseconds deadline) {
   if (deadline < std::chrono::seconds(1)) return fmt::format("{} ms", deadline.count());
   return fmt::format("{:.6g} s", std::chrono::duration<double>(deadline).count());
+}
+
+std::int64_t parse_size(std::string const& text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  static constexpr Unit units[] = {{"", 1},         {"B", 1},           {"KB", 1e3},
+                                   {"MB", 1e6},     {"GB", 1e9},        {"TB", 1e12},
+                                   {"KIB", 1024.0}, {"MIB", 1048576.0}, {"GIB", 1073741824.0}};
+  double number = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
+                                                                 : unit.find_first_not_of(' '));
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (auto const& known : units)
+    if (error == std::errc{} && unit == known.name && number * known.bytes >= 1 &&
+        number * known.bytes < 9e18)
+      return static_cast<std::int64_t>(number * known.bytes);
+  throw UsageError(
+      concat("'", text, "' is not a size; write 5GB, 500MB, 2GiB or a number of bytes"));
+}
+
+namespace {
+
+unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
+
+struct Sequence {
+  std::size_t
+      bytes;  ///< of the well-formed character, or of the maximal ill-formed sequence (at least 1)
+  bool valid;
+};
+
+/// Reads the sequence that starts at `at`. The second byte has a narrower range after E0, ED, F0
+/// and F4 (table 3-7).
+Sequence read_sequence(std::string_view s, std::size_t at) {
+  unsigned const lead = byte_at(s, at);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  std::size_t const length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  unsigned low = 0x80, high = 0xBF;
+  if (lead == 0xE0) low = 0xA0;
+  if (lead == 0xED) high = 0x9F;
+  if (lead == 0xF0) low = 0x90;
+  if (lead == 0xF4) high = 0x8F;
+  for (std::size_t k = 1; k < length; ++k) {
+    if (at + k >= s.size() || byte_at(s, at + k) < low || byte_at(s, at + k) > high)
+      return {k, false};
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {length, true};
+}
+
+}  // namespace
+
+std::size_t valid_utf8_prefix(std::string_view bytes) {
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    std::uint64_t word;
+    if (at + sizeof word <= bytes.size()) {
+      std::memcpy(&word, bytes.data() + at, sizeof word);
+      if ((word & 0x8080808080808080u) == 0) {
+        at += sizeof word;
+        continue;
+      }
+    }
+    Sequence const next = read_sequence(bytes, at);
+    if (!next.valid) return at;
+    at += next.bytes;
+  }
+  return at;
+}
+
+std::size_t append_valid_utf8(std::string_view bytes, std::string& out) {
+  std::size_t replaced = 0;
+  while (true) {
+    std::size_t const good = valid_utf8_prefix(bytes);
+    out.append(bytes.substr(0, good));
+    if (good == bytes.size()) return replaced;
+    out.append("\xEF\xBF\xBD");
+    ++replaced;
+    bytes.remove_prefix(good + read_sequence(bytes, good).bytes);
+  }
+}
+
+void append_code_point(char32_t code, std::string& out) {
+  auto const put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | code >> 6);
+    put(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    put(0xE0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3F));
+    put(0x80 | (code & 0x3F));
+  } else {
+    put(0xF0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3F));
+    put(0x80 | (code >> 6 & 0x3F));
+    put(0x80 | (code & 0x3F));
+  }
+}
+
+char32_t next_code_point(std::string_view text, std::size_t& at) {
+  unsigned const lead = byte_at(text, at);
+  std::size_t const length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  char32_t code = length == 1 ? lead : lead & (0x7Fu >> length);
+  for (std::size_t k = 1; k < length; ++k) code = code << 6 | (byte_at(text, at + k) & 0x3F);
+  at += length;
+  return code;
 }
 
 }  // namespace tessera

@@ -11,10 +11,10 @@
 #include "detail/device_memory.hpp"
 #include "detail/numa_policy.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
 #include "tessera/core/rounding.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
-#include "tessera/memory/memory_use.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {
@@ -239,5 +239,17 @@ std::size_t Arena::capacity() const {
   return sum;
 }
 std::size_t Arena::peak() const { return impl_->peak; }
+
+Buffer make_host_buffer(std::string const& name, Purpose purpose, std::size_t bytes,
+                        MemorySpace space) {
+  if (space == MemorySpace::pinned) {
+    try {
+      return {name, purpose, bytes, space};
+    } catch (OutOfMemoryError const& e) {
+      log::warning(concat(e.what(), "; uses pageable memory for it, whose copies are slower"));
+    }
+  }
+  return {name, purpose, bytes, MemorySpace::host};
+}
 
 }  // namespace tessera::memory

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "detail/cuda_api.hpp"
 #include "detail/device_api.hpp"
 #include "detail/device_memory.hpp"
 #include "tessera/memory/launch_record.hpp"
 #include "tessera/memory/limits.hpp"
-#include "tessera/memory/multiprocessors.hpp"
 #include "tessera/memory/work_trace.hpp"
 
 namespace tessera::memory {

@@ -6,8 +6,6 @@
 #include <mutex>
 #include <utility>
 
-#include "tessera/memory/recent_peak.hpp"
-
 namespace tessera::memory {
 namespace {
 constexpr int purpose_count = static_cast<int>(Purpose::data) + 1;

@@ -1,4 +1,4 @@
-#include "tessera/memory/numa.hpp"
+#include "tessera/memory/buffer.hpp"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "detail/event_state.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {

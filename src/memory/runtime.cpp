@@ -9,11 +9,9 @@
 #include <cstdlib>
 #include <memory>
 
-#include "detail/architectures.hpp"
-#include "detail/cuda_api.hpp"
 #include "detail/device_api.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::memory {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/memory/simulated_device.hpp"
+#include "tessera/memory/device.hpp"
 
 #include <sys/mman.h>
 

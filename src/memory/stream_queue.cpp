@@ -13,7 +13,6 @@
 #include "detail/event_state.hpp"
 #include "detail/kept_graphs.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/memory/graph_launches.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {

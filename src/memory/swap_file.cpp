@@ -13,7 +13,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "detail/disk_progress.hpp"
+#include "detail/disk_ring.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/rounding.hpp"

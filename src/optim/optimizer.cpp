@@ -3,18 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "detail/adafactor.hpp"
-#include "detail/adagrad.hpp"
-#include "detail/adam_variants.hpp"
-#include "detail/adamw.hpp"
-#include "detail/lamb.hpp"
-#include "detail/lion.hpp"
-#include "detail/muon.hpp"
 #include "detail/one_bit.hpp"
-#include "detail/one_bit_lamb.hpp"
-#include "detail/quantized.hpp"
-#include "detail/rmsprop.hpp"
-#include "detail/sgd.hpp"
+#include "detail/optimizer_table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"

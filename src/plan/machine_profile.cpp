@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::plan {
 namespace {

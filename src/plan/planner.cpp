@@ -11,7 +11,7 @@
 #include "tessera/plan/shard_groups.hpp"
 #include "tessera/train/setup/adapter.hpp"
 #include "tessera/train/setup/engine_config.hpp"
-#include "tessera/train/setup/model_config.hpp"
+#include "tessera/train/setup/model_source.hpp"
 #include "tessera/zero/layout/parameter_subset.hpp"
 
 namespace tessera::plan {

@@ -1,9 +1,12 @@
 #include "tessera/plan/step_time.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::plan {
 namespace {
@@ -95,6 +98,110 @@ StepTime step_time(train::PlannedSteps const& steps, Cluster const& cluster,
   Simulation const simulation({steps, std::move(seconds), machine.collective_share}, classes);
   out.seconds = simulation.second_step_end() - simulation.first_step_end();
   return out;
+}
+
+namespace {
+
+constexpr double tree_efficiency = 0.92;
+
+/// Times that the data passes the ring.
+double rounds(std::string_view name) { return name == "all_reduce" ? 2.0 : 1.0; }
+
+bool has_two_levels(std::string_view name) {
+  return name == "all_reduce" || name == "all_gather" || name == "reduce_scatter" ||
+         name == "broadcast";
+}
+
+/// A profile's links in the terms of the choice that a run makes.
+comm::Links links_of(Cluster const& cluster, MachineProfile const& machine) {
+  double const per_node = cluster.ranks_per_node;
+  return {{(per_node - 1.0) * machine.intra_node.latency, machine.intra_node.bandwidth},
+          {machine.inter_node.latency, per_node * machine.inter_node.bandwidth}};
+}
+
+bool in_two_levels(Collective const& operation, Cluster const& cluster,
+                   MachineProfile const* machine) {
+  if (cluster.nodes < 2 || cluster.ranks_per_node < 2 || !has_two_levels(operation.name))
+    return false;
+  auto const levels = *cluster.host_levels;
+  if (levels != comm::Levels::automatic || !machine) return levels != comm::Levels::flat;
+  return comm::prefers_two_levels(links_of(cluster, *machine), cluster.nodes,
+                                  cluster.ranks_per_node,
+                                  static_cast<std::size_t>(operation.bytes));
+}
+
+void check(Cluster const& cluster, MachineProfile const& machine) {
+  TESSERA_VALIDATE(cluster.ranks_per_node < 2 || machine.intra_node.bandwidth > 0.0, ConfigError,
+                   "the machine profile ", machine.name, " has no intra_node.bandwidth, which ",
+                   cluster.ranks_per_node, " ranks per node need");
+  TESSERA_VALIDATE(cluster.nodes < 2 || machine.inter_node.bandwidth > 0.0, ConfigError,
+                   "the machine profile ", machine.name, " has no inter_node.bandwidth, which ",
+                   cluster.nodes, " nodes need");
+}
+
+/// Ranks of hosts on several nodes.
+double host_seconds(Collective const& operation, Cluster const& cluster,
+                    MachineProfile const& machine) {
+  auto const links = links_of(cluster, machine);
+  double const nodes = cluster.nodes, per_node = cluster.ranks_per_node;
+  double const across = operation.bytes * (nodes - 1.0) / nodes / links.network.bytes_per_second;
+  if (!in_two_levels(operation, cluster, &machine))
+    return rounds(operation.name) *
+           ((cluster.ranks() - 1.0) * links.network.latency_seconds + per_node * across);
+  return rounds(operation.name) *
+         ((nodes - 1.0) * links.network.latency_seconds + 2.0 * nodes * links.node.latency_seconds +
+          across + operation.bytes / links.node.bytes_per_second);
+}
+
+double nccl_seconds(Collective const& operation, Cluster const& cluster,
+                    MachineProfile const& machine, Protocol const& protocol) {
+  double const n = cluster.ranks(), nodes = cluster.nodes, per_node = cluster.ranks_per_node;
+  double bandwidth =
+      per_node > 1 ? machine.intra_node.bandwidth : std::numeric_limits<double>::max();
+  if (nodes > 1) bandwidth = std::min(bandwidth, per_node * machine.inter_node.bandwidth);
+  double const network_steps = nodes > 1 ? nodes - 1.0 : 0.0;
+  double const ring_latency =
+      (n - 1.0 - network_steps) * protocol.intra_latency + network_steps * protocol.inter_latency;
+  double const pass = operation.bytes * (n - 1.0) / n / (bandwidth * protocol.bandwidth);
+  double const ring = rounds(operation.name) * (ring_latency + pass);
+  if (operation.name != "all_reduce") return ring;
+  double const tree = 2.0 * ((per_node - 1.0) * protocol.intra_latency +
+                             std::ceil(std::log2(nodes)) * protocol.inter_latency) +
+                      2.0 * pass / tree_efficiency;
+  return std::min(ring, tree);
+}
+
+}  // namespace
+
+Cluster cluster_of(Cluster const& all, std::string_view group, int ranks) {
+  if (group.empty()) return all;
+  bool const strided = group.starts_with("replica group") || group.starts_with("rail");
+  int const stride = strided ? all.ranks() / ranks : 1;
+  int const per_node = std::clamp(all.ranks_per_node / stride, 1, ranks);
+  return {ceil_divide(ranks, per_node), per_node, all.host_levels};
+}
+
+WireBytes wire_bytes(double sent, Collective const& operation, Cluster const& cluster,
+                     MachineProfile const* machine) {
+  if (cluster.nodes == 1) return {sent, 0.0};
+  double const ranks = cluster.ranks(), nodes = cluster.nodes, per_node = cluster.ranks_per_node;
+  double leaves = sent / per_node;
+  if (cluster.host_levels)
+    leaves = sent * (in_two_levels(operation, cluster, machine) ? nodes - 1.0 : ranks - per_node) /
+             (ranks - 1.0);
+  return {sent - leaves, leaves};
+}
+
+double seconds_of(Collective const& operation, Cluster const& cluster,
+                  MachineProfile const& machine) {
+  if (cluster.ranks() < 2) return 0.0;
+  check(cluster, machine);
+  if (cluster.host_levels && cluster.nodes > 1) return host_seconds(operation, cluster, machine);
+  double best = nccl_seconds(operation, cluster, machine,
+                             {machine.intra_node.latency, machine.inter_node.latency, 1.0});
+  for (auto const& protocol : machine.protocols)
+    best = std::min(best, nccl_seconds(operation, cluster, machine, protocol));
+  return best;
 }
 
 }  // namespace tessera::plan

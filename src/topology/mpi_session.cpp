@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "detail/comm_handle.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/topology/cores.hpp"
 #include "tessera/topology/heartbeat_monitor.hpp"
 #include "tessera/topology/rank_groups.hpp"

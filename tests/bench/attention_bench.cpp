@@ -11,7 +11,7 @@
 
 #include "interleaved.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/comm/base/synchronous.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 
 namespace {

@@ -14,7 +14,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
-#include "tessera/kernels/gemm/gemm_library.hpp"
+#include "tessera/kernels/gemm/gemm_headers.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 

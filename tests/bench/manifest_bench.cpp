@@ -12,7 +12,7 @@
 
 #include "format/detail/shard_file.hpp"
 #include "interleaved.hpp"
-#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 

@@ -15,7 +15,7 @@
 #include "resident_params.hpp"
 #include "tessera/kernels/launch/kernel_times.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/model/families/registry.hpp"
 
 namespace {

@@ -17,7 +17,6 @@
 #include "tessera/core/error.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/memory/simulated_device.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/zero/engine/engine.hpp"
 

@@ -13,7 +13,7 @@
 #include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine/engine.hpp"

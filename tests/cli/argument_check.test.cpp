@@ -1,4 +1,4 @@
-#include "argument_check.hpp"
+#include "validators.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench_comm/bench_comm_command.hpp"
+#include "commands.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "manual/completion.hpp"
+#include "manual/manual.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/consolidate_command.hpp"
+#include "commands.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "estimate/estimate_command.hpp"
+#include "commands.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "selftest/gpu_test_report.hpp"
+#include "selftest/gpu_test.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/shell_words.hpp"
+#include "launch/run_program.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "checkpoint/layout_commands.hpp"
+#include "commands.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/machine_files.hpp"
+#include "installation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "manual/man_pages.hpp"
+#include "manual/manual.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/merge_command.hpp"
+#include "commands.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "doctor/network_report.hpp"
+#include "doctor/node_report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

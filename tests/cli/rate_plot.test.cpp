@@ -1,4 +1,4 @@
-#include "plot/rate_plot.hpp"
+#include "plot/loss_plot.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "slurm/sbatch_options.hpp"
+#include "slurm/job_script.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,6 @@
-#include "launch/shell_words.hpp"
+#include "launch/run_program.hpp"
 
 #include <gtest/gtest.h>
-
-#include "launch/run_program.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -1,8 +1,6 @@
-#include "usage_errors.hpp"
+#include "validators.hpp"
 
 #include <gtest/gtest.h>
-
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -1,8 +1,8 @@
-#include "manual/value_kinds.hpp"
+#include "manual/manual.hpp"
 
 #include <gtest/gtest.h>
 
-#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {

@@ -7,8 +7,7 @@
 #include <set>
 
 #include "scratch_files.hpp"
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/reference_pages.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {

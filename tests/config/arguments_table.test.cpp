@@ -1,5 +1,4 @@
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/reference_pages.hpp"
+#include "tessera/config/option_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

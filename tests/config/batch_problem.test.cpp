@@ -1,4 +1,4 @@
-#include "detail/batch_problem.hpp"
+#include "detail/resolvers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "detail/canonical_config.hpp"
+#include "detail/resolvers.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

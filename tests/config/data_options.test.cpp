@@ -1,4 +1,4 @@
-#include "detail/data_options.hpp"
+#include "detail/option_rows.hpp"
 
 #include <gtest/gtest.h>
 

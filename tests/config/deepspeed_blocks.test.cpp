@@ -1,4 +1,4 @@
-#include "detail/deepspeed_blocks.hpp"
+#include "detail/deepspeed_zero.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "error_of.hpp"
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/core/error.hpp"
 

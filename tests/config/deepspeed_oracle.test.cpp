@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
 #include "tessera/config/learning_rate.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/option_table.hpp"
 
 #include <gtest/gtest.h>
 

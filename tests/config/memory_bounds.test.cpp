@@ -1,4 +1,4 @@
-#include "tessera/config/memory_bounds.hpp"
+#include "tessera/config/resolved_config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "detail/offload_keys.hpp"
+#include "detail/deepspeed_zero.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "detail/optim_args.hpp"
+#include "detail/optimizer_keys.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "detail/optimizer_options.hpp"
+#include "detail/option_rows.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/config/option_text.hpp"
+#include "tessera/config/option_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "detail/precision.hpp"
+#include "detail/resolvers.hpp"
 
 #include <gmock/gmock.h>
 

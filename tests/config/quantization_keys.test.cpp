@@ -1,4 +1,4 @@
-#include "detail/quantization_keys.hpp"
+#include "detail/deepspeed_zero.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

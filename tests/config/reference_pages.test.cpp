@@ -1,4 +1,4 @@
-#include "tessera/config/reference_pages.hpp"
+#include "tessera/config/option_table.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "detail/reporting.hpp"
+#include "detail/resolvers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "detail/tuning.hpp"
+#include "detail/resolvers.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "detail/yaml.hpp"
+#include "detail/accelerate.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

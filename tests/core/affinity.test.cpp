@@ -1,6 +1,6 @@
 /// Run twice, without and with OMP_PROC_BIND=true. Oracle: the mask of the parent process, from
 /// which this one has its own.
-#include "tessera/core/affinity.hpp"
+#include "tessera/core/process.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "tessera/core/byte_size.hpp"
+#include "tessera/core/text.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/core/exceptions.hpp"
+#include "tessera/core/error.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

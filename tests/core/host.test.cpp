@@ -1,4 +1,4 @@
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 #include <gtest/gtest.h>
 

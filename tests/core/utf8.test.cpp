@@ -1,6 +1,6 @@
 /// Oracle: the byte sequences of Unicode 15.0, tables 3-7 to 3-11, and Python's
 /// bytes.decode("utf-8", errors="replace") for the repaired texts.
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 #include <gtest/gtest.h>
 

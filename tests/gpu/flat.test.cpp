@@ -10,7 +10,7 @@
 
 #include "../kernels/flat_case.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
-#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::kernels::test {
 namespace {

@@ -2,9 +2,9 @@
 /// loadable without a driver.
 #include <gtest/gtest.h>
 
-#include "detail/cuda_api.hpp"
+#include "detail/device_api.hpp"
 #include "gemm/cublaslt_library.hpp"
-#include "gemm/gemm_cublaslt.hpp"
+#include "gemm/gemm_libraries.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 #include "fake_cublaslt.hpp"
 #include "fake_device.hpp"
 #include "gemm/cublaslt_library.hpp"
-#include "gemm/gemm_cublaslt.hpp"
+#include "gemm/gemm_libraries.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"

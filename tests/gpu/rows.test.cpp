@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "../kernels/flat_case.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 #include "tessera/kernels/attention/attention_decode.hpp"
 #include "tessera/kernels/attention/rotary.hpp"
 #include "tessera/kernels/elementwise/activation.hpp"
-#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/loss/cross_entropy.hpp"
 #include "tessera/kernels/loss/embedding.hpp"
 #include "tessera/kernels/norm/rms_norm.hpp"

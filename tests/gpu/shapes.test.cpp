@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 #include "tessera/kernels/gemm/float8.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"

@@ -13,8 +13,8 @@
 #include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/graph_launches.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/memory/stream_queue.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
 namespace tessera {

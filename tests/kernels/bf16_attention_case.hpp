@@ -8,7 +8,7 @@
 
 #include "reference.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 namespace tessera::kernels::test {
 

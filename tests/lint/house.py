@@ -22,8 +22,8 @@ BOUNDS = {
     "most parameters of a function": (6, 6),
     "functions with more than 6 parameters": (0, 0),
     "bool parameters of public functions": (0, 0),
-    "sources without a header of their name": (0, 0),
-    "sources without a test of their name": (73, 0),
+    "sources that do not start with a header of their part": (0, 0),
+    "sources without a test of their name": (63, 0),
     "sources without a test, not listed": (0, 0),
     "duplicated lines": (18, 0),
     "duplicated lines of tests": (0, 0),
@@ -36,13 +36,13 @@ BOUNDS = {
     "classes with more than 12 members": (3, 0),
     "most virtual functions of an interface": (29, 12),
     "interfaces with more than 12 virtual functions": (4, 0),
-    "most files of a folder": (43, 40),
-    "folders with more than 40 files": (2, 0),
-    "most files of a folder detail": (41, 12),
-    "folders detail with more than 12 files": (5, 0),
+    "most files of a folder": (40, 40),
+    "folders with more than 40 files": (0, 0),
+    "most files of a folder detail": (23, 12),
+    "folders detail with more than 12 files": (4, 0),
     "most mode branches of a file of zero": (17, 12),
     "files of zero with more than 12 mode branches": (2, 0),
-    "headers of at most 25 lines, percent": (33, 10),
+    "headers of at most 25 lines, percent": (10, 10),
 }
 # A choice between two behaviors of a function is an enum. A bool parameter is right only where it is data: a value that the
 # caller has computed or read, never a literal that selects. These are all of them:
@@ -113,9 +113,9 @@ class House:
             self.values[kind + "s"] = len(sizes)
             self.set(f"longest {kind}, lines", max(sizes, default=(0, ""))[0], sizes)
         sources = [name for name in self.text if name.endswith(".cpp") and not MAINS.fullmatch(name)]
-        self.count("sources without a header of their name",
-                   [(1, name) for name in sources if name[:-4] + ".hpp" not in self.text
-                    and "include/tessera" + name[3:-4] + ".hpp" not in self.text])
+        self.count("sources that do not start with a header of their part",
+                   [(1, f"{name}: include the header first that declares what it defines") for name in sources
+                    if self.unit_of(self.first_header(name)) != self.unit_of(name)])
         self.measure_tests(sources)
 
     def measure_classes(self):
@@ -268,6 +268,11 @@ class House:
         loops = [(1, f"{layer}: " + " -> ".join(cycle) + "; " + ", ".join(parts[layer][a][b] for a, b in zip(cycle, cycle[1:])))
                  for layer in list(parts) for cycle in cycles_of({part: list(others) for part, others in parts[layer].items()})]
         self.count("cycles between the parts of a layer", loops)
+
+    def first_header(self, name):
+        """The header that a source includes first: it declares what the source defines, and compiles without other includes."""
+        includes = cpp_source.includes_of(self.text[name])
+        return (self.resolve(name, place_of(name)[0], includes[0][1]) if includes else None) or "src/none"
 
     def resolve(self, name, layer, include):
         """The file of this repository that an include names, or None."""

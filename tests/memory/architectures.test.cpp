@@ -1,4 +1,4 @@
-#include "detail/architectures.hpp"
+#include "detail/device_api.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

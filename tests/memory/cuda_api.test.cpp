@@ -1,6 +1,6 @@
 /// Graphs of the CUDA runtime behind DeviceApi, over functions of the runtime that count what lives
 /// and fail where they are told to.
-#include "detail/cuda_api.hpp"
+#include "detail/device_api.hpp"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "detail/device_faults.hpp"
+#include "detail/device_api.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

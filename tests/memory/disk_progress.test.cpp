@@ -1,4 +1,4 @@
-#include "detail/disk_progress.hpp"
+#include "detail/disk_ring.hpp"
 
 #include <gtest/gtest.h>
 

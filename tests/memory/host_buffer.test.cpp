@@ -1,9 +1,9 @@
-#include "tessera/memory/host_buffer.hpp"
+#include "tessera/memory/buffer.hpp"
 
 #include <gtest/gtest.h>
 
-#include "tessera/memory/memory_use.hpp"
-#include "tessera/memory/simulated_device.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {
 namespace {

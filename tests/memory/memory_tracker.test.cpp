@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "tessera/memory/recent_peak.hpp"
-
 namespace tessera::memory {
 namespace {
 

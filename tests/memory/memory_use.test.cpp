@@ -1,11 +1,10 @@
-#include "tessera/memory/memory_use.hpp"
+#include "tessera/memory/limits.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
-#include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {
 namespace {

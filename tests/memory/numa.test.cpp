@@ -1,5 +1,5 @@
 /// The memory policy of buffers, as the kernel reports it. One node is enough.
-#include "tessera/memory/numa.hpp"
+#include "tessera/memory/buffer.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -9,7 +9,6 @@
 
 #include "detail/numa_policy.hpp"
 #include "fake_device.hpp"
-#include "tessera/memory/buffer.hpp"
 
 namespace tessera::memory {
 namespace {

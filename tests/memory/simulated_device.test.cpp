@@ -1,6 +1,6 @@
 /// A device of host memory: bounded, with streams that run by themselves and a link that takes
 /// time.
-#include "tessera/memory/simulated_device.hpp"
+#include "tessera/memory/device.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
-#include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {

@@ -16,8 +16,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/graph_launches.hpp"
 #include "tessera/memory/launch_record.hpp"
+#include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::memory {
 namespace {

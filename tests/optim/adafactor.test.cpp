@@ -1,4 +1,4 @@
-#include "detail/adafactor.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include <gtest/gtest.h>
 

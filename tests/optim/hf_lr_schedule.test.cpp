@@ -1,4 +1,4 @@
-#include "tessera/optim/hf_lr_schedule.hpp"
+#include "tessera/optim/schedule.hpp"
 
 #include "schedule_fixture.hpp"
 

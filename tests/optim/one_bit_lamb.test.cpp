@@ -1,4 +1,4 @@
-#include "detail/one_bit_lamb.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/optimizer/adamw.hpp"
-#include "tessera/kernels/optimizer/sgd.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::optim {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/optim/hf_lr_schedule.hpp"
+#include "tessera/optim/schedule.hpp"
 
 namespace tessera::optim {
 

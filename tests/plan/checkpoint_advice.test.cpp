@@ -1,4 +1,4 @@
-#include "tessera/plan/checkpoint_advice.hpp"
+#include "tessera/plan/run_time.hpp"
 
 #include <gtest/gtest.h>
 

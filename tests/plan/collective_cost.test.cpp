@@ -1,4 +1,4 @@
-#include "tessera/plan/collective_cost.hpp"
+#include "tessera/plan/step_time.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/plan/plan_plot.hpp"
+#include "tessera/plan/plan_report.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/plan/trial.hpp"
+#include "tessera/plan/auto_tune.hpp"
 
 #include <gtest/gtest.h>
 

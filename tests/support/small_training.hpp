@@ -9,7 +9,7 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/zero/engine/engine.hpp"
 

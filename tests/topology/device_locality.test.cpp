@@ -1,4 +1,4 @@
-#include "tessera/topology/device_locality.hpp"
+#include "tessera/topology/gpu_inventory.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tessera/topology/node_size.hpp"
+#include "tessera/topology/rank_groups.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/topology/processors.hpp"
+#include "tessera/topology/cores.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

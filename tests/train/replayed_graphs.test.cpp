@@ -10,7 +10,7 @@
 #include "small_training.hpp"
 #include "tessera/comm/compose/device_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
-#include "tessera/memory/graph_launches.hpp"
+#include "tessera/memory/stream_queue.hpp"
 
 namespace tessera {
 namespace {

@@ -16,7 +16,7 @@
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/data/sampling/sampler.hpp"
 #include "tessera/data/sequences/text_dataset.hpp"
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/train/step/model_context.hpp"
 #include "tessera/zero/engine/engine.hpp"

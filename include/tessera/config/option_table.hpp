@@ -93,4 +93,27 @@ class OptionTable {
 /// length away).
 std::string nearest_name(std::string_view name, std::vector<std::string> const& names);
 
+/// The table behind the command line.
+OptionTable const& argument_table();
+
+/// The table of all DeepSpeed keys, names as dotted paths.
+OptionTable const& deepspeed_table();
+
+/// Text for --help: grouped, wrapped at 100 columns. Refused options are left to the reference
+/// page.
+std::string help(OptionTable const& table, std::string const& program);
+
+/// Meaning, values, default and support of one option: lines of text.
+std::string explain(Option const& option);
+
+/// A reference page: @p head, then one Markdown table a group with type, default, meaning and
+/// support.
+std::string markdown(OptionTable const& table, std::string const& head);
+
+/// Text of --help and of docs/reference/options.md.
+std::string arguments_help();
+std::string arguments_page();
+/// Text of docs/reference/deepspeed-config.md.
+std::string deepspeed_page();
+
 }  // namespace tessera::config

@@ -6,12 +6,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/offload.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/config/reporting.hpp"
-#include "tessera/config/tuning.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/optim/loss_scaler.hpp"
@@ -130,5 +130,22 @@ std::optional<Tuning> tuning_of(TrainingArguments const& arguments);
 
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);
+
+/// Whether the world size of a configuration is that of the run or a guess.
+enum class WorldSize { known, assumed };
+
+/// One line for each: what happens, and what to write instead. An assumed world size is no trap.
+std::vector<std::string> find_traps(TrainingArguments const& arguments,
+                                    ResolvedConfig const& config,
+                                    WorldSize world_size = WorldSize::known);
+
+/// Bytes; 0: no bound.
+struct MemoryBounds {
+  std::int64_t device = 0;  ///< --device_memory
+  std::int64_t host = 0;    ///< --host_memory
+};
+
+/// @throws UsageError when one of the options is not a size
+MemoryBounds memory_bounds(TrainingArguments const& arguments);
 
 }  // namespace tessera::config

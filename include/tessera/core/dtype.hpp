@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tessera/core/function.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera {
 

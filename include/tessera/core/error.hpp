@@ -2,6 +2,7 @@
 /// Errors, exit codes and contract checks. Every message says what failed with its values, why that
 /// is wrong, and what to try.
 
+#include <exception>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -111,3 +112,11 @@ namespace detail {
 #endif
 #define TESSERA_EXPECT(condition, ...) TESSERA_CONTRACT_("precondition", condition, __VA_ARGS__)
 #define TESSERA_ENSURE(condition, ...) TESSERA_CONTRACT_("postcondition", condition, __VA_ARGS__)
+
+namespace tessera {
+
+/// The error that an exception other than Error stands for: IoError (74) naming the file for one of
+/// the file system, OutOfMemoryError (70) for a failed allocation, else InternalError (70).
+Error to_error(std::exception const& exception);
+
+}  // namespace tessera

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "tessera/core/function.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "tessera/core/function.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera {
 

@@ -1,9 +1,14 @@
 #pragma once
-/// Integers that are divided or padded upwards, for hosts and devices.
+/// Marks functions that device code may call too, among them integers that are divided or padded
+/// upwards.
 
 #include <type_traits>
 
-#include "tessera/core/function.hpp"
+#if defined(__CUDACC__)
+#define TESSERA_FUNCTION __host__ __device__
+#else
+#define TESSERA_FUNCTION
+#endif
 
 namespace tessera {
 

@@ -1,7 +1,10 @@
 #pragma once
-/// Text for logs, tables and messages: readable numbers, lists, printable names.
+/// Text: numbers, sizes in bytes as users write them, and UTF-8 (validation, repair, code points)
+/// by Unicode 15.0 section 3.9 (table 3-7): no surrogates, no overlong forms, nothing above
+/// U+10FFFF.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,5 +33,23 @@ std::string join(std::vector<std::string> const& words, std::string_view separat
 std::string human_duration(double seconds);
 /// A deadline in messages: "800 ms", "1.5 s", "600 s"
 std::string deadline_text(std::chrono::milliseconds deadline);
+
+/// "5GB", "500MB", "2GiB", "1048576" as bytes (GB = 1e9, as Hugging Face counts).
+/// @throws UsageError for anything else, and for less than a byte
+std::int64_t parse_size(std::string const& text);
+
+/// Length of the longest well-formed prefix, in bytes.
+std::size_t valid_utf8_prefix(std::string_view bytes);
+inline bool is_utf8(std::string_view bytes) { return valid_utf8_prefix(bytes) == bytes.size(); }
+
+/// Appends `bytes` to `out`; each maximal ill-formed sequence becomes one U+FFFD, as
+/// bytes.decode("utf-8", errors="replace") does in Python. @returns the number of replacements.
+std::size_t append_valid_utf8(std::string_view bytes, std::string& out);
+
+/// Appends the UTF-8 encoding of one code point.
+void append_code_point(char32_t code, std::string& out);
+
+/// The code point at `at` of well-formed text; moves `at` past it.
+char32_t next_code_point(std::string_view text, std::size_t& at);
 
 }  // namespace tessera

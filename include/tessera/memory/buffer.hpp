@@ -1,12 +1,14 @@
 #pragma once
 /// Owned memory. Every allocation has a name, a purpose and a memory space, and is counted by the
-/// memory tracker of the process.
+/// memory tracker of the process. Host memory is placed on NUMA nodes by mbind(2) and
+/// set_mempolicy(2) of Linux.
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/tensor.hpp"
@@ -70,5 +72,18 @@ class Arena {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Host memory, pinned when @p space says so and the system grants it; else pageable, with a
+/// warning.
+Buffer make_host_buffer(std::string const& name, Purpose purpose, std::size_t bytes,
+                        MemorySpace space);
+
+/// Buffers in host memory, pinned or not, that are made from now on prefer @p nodes (as the system
+/// numbers them); when these are full, their pages come from other nodes. Empty: the system places
+/// each page next to the core that first writes it.
+/// @return false when the system does not support it; nothing changes then
+bool use_numa_nodes(std::vector<int> const& nodes);
+/// Those of the last successful call.
+std::vector<int> numa_nodes();
 
 }  // namespace tessera::memory

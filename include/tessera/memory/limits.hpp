@@ -1,6 +1,8 @@
 #pragma once
-/// How much more host memory this process can allocate.
+/// The host memory that this process can still allocate, and the bytes that it holds in each memory
+/// space.
 
+#include <atomic>
 #include <cstddef>
 #include <string>
 
@@ -34,5 +36,30 @@ AvailableMemory available_memory(std::size_t processes = 1);
 /// request and later kill the process. Requests below 1 MiB are not checked.
 /// @param copies processes of this node that make the same request at the same time
 void require_available(std::string const& name, std::size_t bytes, std::size_t copies = 1);
+
+/// Bytes that this process holds in each memory space.
+struct SpaceUse {
+  std::size_t now = 0, peak = 0;
+};
+/// `pinned` is a part of `host`.
+struct MemoryUse {
+  SpaceUse device, host, pinned;
+};
+MemoryUse memory_use();
+
+/// "activations 3.0 GiB, weights 812.0 MiB", in descending order; "nothing".
+std::string bytes_by_purpose(MemorySpace space);
+
+/// Counts pinned memory, which MemoryTracker::of_process() counts together with pageable memory.
+class PinnedCounter {
+ public:
+  static PinnedCounter& of_process();
+  void add(std::size_t bytes);
+  void remove(std::size_t bytes) { now_ -= bytes; }
+  SpaceUse use() const { return {now_, peak_}; }
+
+ private:
+  std::atomic<std::size_t> now_{0}, peak_{0};
+};
 
 }  // namespace tessera::memory

@@ -56,4 +56,8 @@ class MemoryTracker {
   std::shared_ptr<Impl> impl_;
 };
 
+/// The most bytes that MemoryTracker::of_process() has counted since the last call, or since the
+/// start. The peaks of the tracker stay. @pre no other thread allocates meanwhile
+std::size_t take_recent_peak();
+
 }  // namespace tessera::memory

@@ -6,17 +6,30 @@
 /// gradients into a buffer of the provider. The provider all-gathers, releases and reduce-scatters
 /// at the ends of those scopes.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
-#include "tessera/memory/unit_index.hpp"
 
 namespace tessera::memory {
+
+/// In the order of the model's list of units: 0 is the embedding.
+enum class UnitIndex : int {};
+
+constexpr UnitIndex first_unit{0};
+constexpr std::size_t position(UnitIndex unit) { return static_cast<std::size_t>(unit); }
+constexpr UnitIndex& operator++(UnitIndex& unit) {
+  return unit = UnitIndex(static_cast<int>(unit) + 1);
+}
+inline std::ostream& operator<<(std::ostream& out, UnitIndex unit) {
+  return out << static_cast<int>(unit);
+}
 
 /// Initial values of a parameter when training from scratch.
 struct Initializer {

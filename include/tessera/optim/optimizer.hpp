@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/kernels/elementwise/step_decision.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/optim/optimizer_spec.hpp"
 

@@ -6,8 +6,8 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/memory/queue.hpp"
-#include "tessera/plan/collective_cost.hpp"
 #include "tessera/plan/machine_profile.hpp"
+#include "tessera/plan/step_time.hpp"
 
 namespace tessera::plan {
 

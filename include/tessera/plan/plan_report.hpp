@@ -1,5 +1,5 @@
 #pragma once
-/// A plan as text and JSON.
+/// A plan as text, as JSON and as a picture.
 
 #include <string>
 #include <vector>
@@ -25,5 +25,9 @@ ConfigTree to_json(Planner const& planner, std::vector<PlannedChoice> const& cho
 std::vector<std::string> training_words(std::vector<std::string> const& words,
                                         config::TrainingArguments const& arguments,
                                         Choice const& choice, std::string const& deepspeed);
+
+/// SVG: memory per rank of each choice, stacked by purpose, with the limit; below it the time of a
+/// step of each choice, if the plan has times.
+std::string draw_plan(Planner const& planner, std::vector<PlannedChoice> const& choices);
 
 }  // namespace tessera::plan

@@ -12,7 +12,6 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/plan/choice.hpp"
-#include "tessera/plan/collective_cost.hpp"
 #include "tessera/plan/machine_profile.hpp"
 #include "tessera/plan/step_time.hpp"
 #include "tessera/train/setup/memory_plan.hpp"

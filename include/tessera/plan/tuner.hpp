@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/config/tuning.hpp"
+#include "tessera/config/reporting.hpp"
 #include "tessera/plan/planner.hpp"
 
 namespace tessera::plan {

@@ -1,7 +1,8 @@
 #pragma once
-/// How many cores the kernels of a rank may use: a pure function of facts that cores_of_rank()
-/// collects.
+/// The processors of this node, from hwloc, and how many cores the kernels of a rank may use: a
+/// pure function of facts that cores_of_rank() collects.
 
+#include <optional>
 #include <vector>
 
 namespace tessera::topology {
@@ -26,5 +27,18 @@ bool ranks_have_own_cores(CoreFacts const& facts);
 /// CPU quota of this process's control groups (cpu.max, or cpu.cfs_quota_us / cpu.cfs_period_us),
 /// in cores; 0: no limit.
 double quota_of_control_groups();
+
+/// The processors of this node, from hwloc.
+struct ProcessorCounts {
+  int sockets = 0, numa_domains = 0, cores = 0, hardware_threads = 0;
+};
+/// Counts all processors of the node, including those that this process may not use. Nothing when
+/// hwloc fails.
+std::optional<ProcessorCounts> count_processors();
+
+/// The NUMA nodes with memory next to @p cores, as the system numbers both. Memory of GPUs and
+/// high-bandwidth memory that the system shows as nodes are left out. Empty when these are all
+/// nodes of the machine, so that there is no choice, and when hwloc fails.
+std::vector<int> numa_nodes_near(std::vector<int> const& cores);
 
 }  // namespace tessera::topology

@@ -1,6 +1,7 @@
 #pragma once
-/// The GPUs of this node, from NVIDIA's management library (NVML). Needs a driver, but no CUDA
-/// runtime, and allocates no device memory.
+/// The GPUs of this node, from NVIDIA's management library (NVML), which needs a driver, but no
+/// CUDA runtime, and allocates no device memory. Their distances to network devices and cores come
+/// from hwloc.
 
 #include <cstdint>
 #include <string>
@@ -46,5 +47,15 @@ GpuInventory read_gpu_inventory(std::string const& file = "libnvidia-ml.so.1");
 
 char const* name_of(
     GpuPath path);  ///< as in nvidia-smi: "X", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS", "?"
+
+/// Network and fabric devices with their path from each GPU.
+struct NetworkDevice {
+  std::string name;  ///< "mlx5_0", "hsn0"
+  std::vector<GpuPath> from_gpu;
+};
+std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus);
+
+/// The cores of each PCI device's NUMA node or socket; empty where it is not known.
+std::vector<std::vector<int>> cores_near(std::vector<std::string> const& pci_addresses);
 
 }  // namespace tessera::topology

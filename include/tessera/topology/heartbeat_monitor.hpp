@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/topology/node_index.hpp"
+#include "tessera/topology/rank_groups.hpp"
 
 namespace tessera::topology {
 

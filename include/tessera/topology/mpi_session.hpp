@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/topology/cores.hpp"
-#include "tessera/topology/node_index.hpp"
+#include "tessera/topology/rank_groups.hpp"
 
 namespace tessera::topology {
 

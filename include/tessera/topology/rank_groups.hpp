@@ -1,12 +1,22 @@
 #pragma once
-/// Groups of the ranks of a job: of a node, of a rail across nodes, of shards and of replicas.
+/// Groups of the ranks of a job: of a node, of a rail across nodes, of shards and of replicas; and
+/// numbers of nodes, as a type that cannot be mistaken for a rank.
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
-#include "tessera/topology/node_index.hpp"
-
 namespace tessera::topology {
+
+/// Index of a node of the job, in the order of the nodes' lowest ranks.
+enum class NodeIndex : int {};
+
+constexpr NodeIndex first_node{0};
+constexpr std::size_t position(NodeIndex node) { return static_cast<std::size_t>(node); }
+
+/// @param nodes of every rank  @return the ranks of each node, if all have the same number of
+/// consecutive ranks; else 0
+int uniform_node_size(std::vector<NodeIndex> const& nodes);
 
 /// This rank's place in a group, for MPI_Comm_split.
 struct RankGroup {

@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/format/hdf5_version.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 
 #include "format/detail/hdf5.hpp"
 #include "tessera/core/error.hpp"

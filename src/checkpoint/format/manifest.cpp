@@ -6,8 +6,6 @@
 #include "format/detail/checksum.hpp"
 #include "format/detail/file.hpp"
 #include "format/detail/json_reader.hpp"
-#include "format/detail/manifest_check.hpp"
-#include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint {

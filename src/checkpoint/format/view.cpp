@@ -1,10 +1,9 @@
-#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 
 #include <limits>
 
 #include "format/detail/file.hpp"
 #include "format/detail/hdf5.hpp"
-#include "format/detail/hyperslab.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint {

@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/interchange/hdf5_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 
 #include "format/detail/hdf5.hpp"
 #include "interchange/detail/stream_writer.hpp"

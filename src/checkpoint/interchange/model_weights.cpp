@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "format/detail/text.hpp"
-#include "interchange/detail/parameter_names.hpp"
-#include "interchange/detail/torch_weights.hpp"
+#include "format/detail/json_reader.hpp"
+#include "interchange/detail/training_source.hpp"
+#include "interchange/detail/weight_files.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 #include "tessera/core/error.hpp"
 

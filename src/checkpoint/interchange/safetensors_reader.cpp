@@ -7,7 +7,6 @@
 
 #include "format/detail/file.hpp"
 #include "format/detail/json_reader.hpp"
-#include "format/detail/text.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"

@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 
 #include "format/detail/file.hpp"
 #include "interchange/detail/safetensors_layout.hpp"

@@ -2,7 +2,7 @@
 /// entries stored, at multiples of 64 bytes (by a padding extra field "FB"), all under one folder,
 /// with data.pkl, byteorder, version and data/<storage>.
 
-#include "tessera/checkpoint/interchange/torch_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 
 #include <zlib.h>
 

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "format/detail/chunk_reader.hpp"
+#include "format/detail/json_reader.hpp"
 #include "format/detail/shard_file.hpp"
-#include "format/detail/text.hpp"
 #include "save/detail/collective_try.hpp"
 #include "tessera/core/error.hpp"
 

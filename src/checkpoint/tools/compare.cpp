@@ -5,7 +5,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 #include "tessera/core/error.hpp"
 #include "tools/detail/state_reader.hpp"
 

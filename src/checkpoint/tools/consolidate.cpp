@@ -1,3 +1,5 @@
+// A checkpoint as a model directory that Hugging Face programs load.
+
 #include "tessera/checkpoint/tools/consolidate.hpp"
 
 #include <algorithm>
@@ -8,13 +10,10 @@
 #include "interchange/detail/deepspeed_reader.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "interchange/detail/model_directory.hpp"
-#include "interchange/detail/state_stream.hpp"
+#include "interchange/detail/stream_writer.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
-#include "tessera/checkpoint/interchange/hdf5_writer.hpp"
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
 #include "tessera/checkpoint/interchange/tensor_writer.hpp"
-#include "tessera/checkpoint/interchange/torch_writer.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
@@ -186,6 +185,23 @@ ConsolidateReport consolidate(ConsolidateOptions const& options) {
       deepspeed ? consolidate_deepspeed(options, *deepspeed) : consolidate_shards(options);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return report;
+}
+
+ConsolidateReport export_model(ExportOptions const& options) {
+  TESSERA_VALIDATE(detail::output_format(options.output) == detail::OutputFormat::directory,
+                   UsageError, options.output.string(),
+                   " looks like a file; export writes a directory: use zero-to-fp32 for a single "
+                   "file");
+  ConsolidateOptions consolidation;
+  consolidation.checkpoint = options.checkpoint;
+  consolidation.tag = options.tag;
+  consolidation.output = options.output;
+  consolidation.dtype = dtype_from_name(options.dtype);
+  consolidation.max_shard_bytes = options.max_shard_bytes;
+  consolidation.progress = options.progress;
+  consolidation.when_damaged = options.when_damaged;
+  consolidation.when_present = options.when_present;
+  return consolidate(consolidation);
 }
 
 }  // namespace tessera::checkpoint

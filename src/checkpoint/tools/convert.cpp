@@ -9,15 +9,14 @@
 #include <thread>
 
 #include "format/detail/checksum.hpp"
-#include "format/detail/chunk_codec.hpp"
+#include "format/detail/chunk_reader.hpp"
 #include "format/detail/compressed_shard.hpp"
 #include "format/detail/file.hpp"
 #include "format/detail/shard_file.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
-#include "tessera/checkpoint/format/view.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 #include "tools/detail/conversion_plan.hpp"
 #include "tools/detail/state_reader.hpp"

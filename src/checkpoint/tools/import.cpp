@@ -9,9 +9,9 @@
 #include <unordered_map>
 
 #include "format/detail/file.hpp"
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 #include "interchange/detail/deepspeed_reader.hpp"
-#include "interchange/detail/parameter_names.hpp"
+#include "interchange/detail/training_source.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/save/save.hpp"

@@ -6,7 +6,7 @@
 
 #include "interchange/detail/model_directory.hpp"
 #include "tessera/checkpoint/interchange/model_weights.hpp"
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tools/detail/model_output.hpp"

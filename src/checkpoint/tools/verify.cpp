@@ -8,7 +8,6 @@
 #include "format/detail/shard_file.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/error.hpp"
-#include "tools/detail/sandbox.hpp"
 #include "tools/detail/structure_check.hpp"
 
 namespace tessera::checkpoint {

@@ -1,4 +1,4 @@
-#include "bench_comm/bench_comm_command.hpp"
+#include "commands.hpp"
 
 #include <filesystem>
 #include <memory>
@@ -8,9 +8,9 @@
 #include "installation.hpp"
 #include "launch/run_program.hpp"
 #include "rank_programs.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {

@@ -1,4 +1,4 @@
-#include "checkpoint/consolidate_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"

@@ -1,4 +1,4 @@
-#include "checkpoint/layout_commands.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
-#include "tessera/checkpoint/format/view.hpp"
 #include "tessera/checkpoint/tools/convert.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"

@@ -1,4 +1,4 @@
-#include "checkpoint/prune_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

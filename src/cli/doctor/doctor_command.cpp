@@ -1,4 +1,4 @@
-#include "doctor/doctor_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,7 @@
 #include <sstream>
 
 #include "doctor/diagnosis.hpp"
-#include "doctor/gpu_report.hpp"
-#include "doctor/network_report.hpp"
+#include "doctor/node_report.hpp"
 #include "installation.hpp"
 #include "launch/run_program.hpp"
 #include "slurm/job_record.hpp"

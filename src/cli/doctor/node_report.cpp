@@ -1,20 +1,33 @@
 #include "doctor/node_report.hpp"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <vector>
 
-#include "tessera/core/affinity.hpp"
+#include "doctor/gpu_findings.hpp"
+#include "launch/run_program.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
+#include "tessera/core/shared_library.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/topology/cores.hpp"
-#include "tessera/topology/processors.hpp"
+#include "tessera/topology/device_binding.hpp"
+#include "tessera/topology/gpu_inventory.hpp"
+#include "tessera/train/report/version.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -215,6 +228,252 @@ NodeSection slurm_section(Environment const& e, std::string const& mpi_kinds,
       !why.empty())
     section.problems.push_back(why);
   check_job(e, section);
+  return section;
+}
+
+namespace fs = std::filesystem;
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::set<std::string> entries_of(fs::path const& directory) {
+  std::set<std::string> out;
+  std::error_code error;
+  for (auto const& entry : fs::directory_iterator(directory, error))
+    out.insert(entry.path().filename().string());
+  return out;
+}
+
+/// Words between commas.
+Words list_of(std::string const& value) {
+  Words out;
+  std::istringstream in(value);
+  for (std::string word; std::getline(in, word, ',');) out.push_back(word);
+  return out;
+}
+
+bool any_of(std::string const& value, Words const& wanted) {
+  return std::ranges::any_of(list_of(value), [&](auto const& word) {
+    return std::ranges::find(wanted, word) != wanted.end();
+  });
+}
+
+/// A value that turns a fast path off. "Open MPI FAQ", "Frequently Asked Questions about UCX",
+/// fi_provider(7), "MPICH environment variables".
+struct Costly {
+  char const* name;
+  bool (*applies)(std::string const& value, NetworkDevices const& devices);
+  char const* cost;
+};
+bool has_adapters(NetworkDevices const& devices) { return !devices.adapters.empty(); }
+
+Costly const costly[] = {
+    {"OMPI_MCA_btl",
+     [](std::string const& value, NetworkDevices const&) {
+       bool const shared = any_of(value, {"vader", "sm", "shared"});
+       return value.starts_with('^') ? shared || any_of(value, {"^vader", "^sm"}) : !shared;
+     },
+     "MPI does not use shared memory between the ranks of a node; add vader (Open MPI 4) or sm"},
+    {"OMPI_MCA_pml",
+     [](std::string const& value, NetworkDevices const& devices) {
+       return value == "ob1" && has_adapters(devices);
+     },
+     "MPI does not use UCX, the fast path of this node's adapters; unset it or use ucx"},
+    {"OMPI_MCA_btl_vader_single_copy_mechanism",
+     [](std::string const& value, NetworkDevices const&) { return value == "none"; },
+     "MPI copies large messages within a node twice; needed only where ptrace is forbidden"},
+    {"OMPI_MCA_mpi_yield_when_idle",
+     [](std::string const& value, NetworkDevices const&) { return value == "1"; },
+     "a waiting rank gives its core away: small messages take longer; for more ranks than cores"},
+    {"UCX_TLS",
+     [](std::string const& value, NetworkDevices const& devices) {
+       return has_adapters(devices) && value != "all" && !value.starts_with('^') &&
+              !any_of(value, {"rc", "rc_x", "rc_v", "rc_mlx5", "dc", "dc_x", "dc_mlx5", "ud",
+                              "ud_x", "ib"});
+     },
+     "UCX does not use this node's adapters (rc, dc or ud); unset it"},
+    {"FI_PROVIDER",
+     [](std::string const& value, NetworkDevices const& devices) {
+       return value == "sockets" || (value == "tcp" && has_adapters(devices));
+     },
+     "libfabric uses TCP sockets, many times slower than the fabric; unset it"},
+    {"MPICH_NO_LOCAL", [](std::string const& value, NetworkDevices const&) { return value == "1"; },
+     "MPI does not use shared memory between the ranks of a node; unset it"},
+    {"TESSERA_SIMULATED_NODES", [](std::string const&, NetworkDevices const&) { return true; },
+     "this machine counts as several nodes, for tests; unset it"},
+    {"TESSERA_SIMULATED_NETWORK", [](std::string const&, NetworkDevices const&) { return true; },
+     "messages between nodes are delayed, for tests; unset it"},
+};
+
+/// Variables whose value names interfaces or adapters.
+struct DeviceVariable {
+  char const* name;
+  bool adapters;
+  bool prefixes;  ///< NCCL's names are prefixes of device names
+};
+constexpr DeviceVariable device_variables[] = {{"OMPI_MCA_btl_tcp_if_include", false, false},
+                                               {"OMPI_MCA_oob_tcp_if_include", false, false},
+                                               {"UCX_NET_DEVICES", true, false},
+                                               {"FI_TCP_IFACE", false, false},
+                                               {"NCCL_SOCKET_IFNAME", false, true},
+                                               {"NCCL_IB_HCA", true, true}};
+
+/// The names in @p value that are no device of this node; subnets (10.0.0.0/8) are not looked up.
+Words missing_devices(DeviceVariable const& variable, std::string const& value,
+                      NetworkDevices const& devices) {
+  Words out;
+  if (value == "all" || value.starts_with('^')) return out;
+  for (auto name : list_of(value)) {
+    if (name.find('/') != std::string::npos) continue;
+    if (name.starts_with('=')) name.erase(0, 1);
+    name = name.substr(0, name.find(':'));  // mlx5_0:1 is port 1 of mlx5_0
+    auto const known = [&](std::set<std::string> const& names) {
+      return std::ranges::any_of(names, [&](auto const& device) {
+        return variable.prefixes ? device.starts_with(name) : device == name;
+      });
+    };
+    // UCX takes names of both kinds
+    if (!(variable.adapters && known(devices.adapters)) && !known(devices.interfaces))
+      out.push_back(name);
+  }
+  return out;
+}
+
+bool steers_messages(std::string const& name) {
+  Words const prefixes{"OMPI_MCA_", "PRTE_MCA_", "UCX_", "FI_", "MPICH_", "I_MPI_", "NCCL_"};
+  return name.starts_with("TESSERA_SIMULATED_") || name == "TESSERA_LINKS" ||
+         std::ranges::any_of(prefixes, [&](auto const& p) { return name.starts_with(p); });
+}
+
+/// mpirun itself sets these for its ranks.
+bool is_of_the_launcher(std::string const& name) {
+  Words const prefixes{"OMPI_MCA_ess", "OMPI_MCA_orte", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
+                       "OMPI_MCA_shmem_RUNTIME"};
+  return std::ranges::any_of(prefixes, [&](auto const& p) { return name.starts_with(p); });
+}
+
+std::string names_text(std::set<std::string> const& names) {
+  return names.empty() ? "none" : join({names.begin(), names.end()});
+}
+
+}  // namespace
+
+NetworkDevices network_devices() {
+  return {entries_of("/sys/class/net"), entries_of("/sys/class/infiniband")};
+}
+
+NodeSection network_section(topology::Environment const& environment,
+                            NetworkDevices const& devices) {
+  NodeSection section{"network", {}, {}};
+  section.add("interfaces", names_text(devices.interfaces));
+  section.add("InfiniBand, RoCE", names_text(devices.adapters));
+  for (auto const& [name, value] : environment)
+    if (steers_messages(name) && !is_of_the_launcher(name)) section.add(name, value);
+  for (auto const& known : costly)
+    if (auto const set = environment.find(known.name);
+        set != environment.end() && known.applies(set->second, devices))
+      section.problems.push_back(concat(known.name, "=", set->second, ": ", known.cost));
+  for (auto const& variable : device_variables) {
+    auto const set = environment.find(variable.name);
+    if (set == environment.end()) continue;
+    if (auto const missing = missing_devices(variable, set->second, devices); !missing.empty())
+      section.problems.push_back(
+          concat(variable.name, "=", set->second, ": this node has no ", join(missing), "; it has ",
+                 names_text(variable.adapters ? devices.adapters : devices.interfaces)));
+  }
+  return section;
+}
+
+namespace {
+
+using topology::GpuPath;
+
+void print_devices(topology::GpuInventory const& inventory) {
+  for (std::size_t i = 0; i < inventory.gpus.size(); ++i) {
+    auto const& gpu = inventory.gpus[i];
+    std::string const ecc =
+        gpu.ecc_errors < 0 ? "ECC off" : fmt::format("{} uncorrected ECC errors", gpu.ecc_errors);
+    std::string const rows =
+        gpu.remapped_rows < 0 ? "" : fmt::format(", {} remapped rows", gpu.remapped_rows);
+    fmt::print("GPU {}  {}  {} free of {}  {}  {}{}, MIG {}, {} NVLinks\n       {}\n", i, gpu.name,
+               human_bytes(static_cast<std::int64_t>(gpu.total_bytes - gpu.used_bytes)),
+               human_bytes(static_cast<std::int64_t>(gpu.total_bytes)), gpu.bus, ecc, rows,
+               gpu.mig ? "on" : "off", gpu.nvlinks, gpu.uuid);
+  }
+}
+
+/// One row per GPU, one column per GPU and network device.
+void print_paths(topology::GpuInventory const& inventory,
+                 std::vector<topology::NetworkDevice> const& networks) {
+  if (inventory.gpus.empty()) return;
+  fmt::print("\n{:<8}", "");
+  for (std::size_t i = 0; i < inventory.gpus.size(); ++i)
+    fmt::print("{:<8}", fmt::format("GPU {}", i));
+  for (auto const& network : networks) fmt::print("{:<10}", network.name);
+  fmt::print("\n");
+  for (std::size_t a = 0; a < inventory.gpus.size(); ++a) {
+    fmt::print("{:<8}", fmt::format("GPU {}", a));
+    for (auto const path : inventory.paths[a]) fmt::print("{:<8}", name_of(path));
+    for (auto const& network : networks) fmt::print("{:<10}", name_of(network.from_gpu[a]));
+    fmt::print("\n");
+  }
+  fmt::print(
+      "NVL: NVLink; PIX: one PCIe switch; PXB: several; PHB: the processor's PCIe bridge; NODE: "
+      "within a NUMA node or socket; SYS: between sockets\n");
+}
+
+/// Version of the NCCL library that the loader finds; empty: none.
+std::string installed_nccl() {
+  SharedLibrary const library({"libnccl.so.2"});
+  int (*version)(int*) = nullptr;
+  int number = 0;
+  if (!library.find("ncclGetVersion", version) || version(&number) != 0) return "";
+  return concat(number / 10000, ".", number / 100 % 100, ".", number % 100);
+}
+
+void print_lines(char const* title, std::vector<std::string> const& lines) {
+  if (!lines.empty()) fmt::print("\n{}\n", title);
+  for (auto const& line : lines) fmt::print("  - {}\n", line);
+}
+
+}  // namespace
+
+void print_gpus() {
+  using namespace std::chrono_literals;
+  auto const inventory = topology::read_gpu_inventory();
+  GpuSoftware const software{memory::cuda_runtime_version(), installed_nccl()};
+  fmt::print("driver {} (CUDA {}); this build: CUDA {}; NCCL {}\n",
+             inventory.driver.empty() ? "none" : inventory.driver,
+             cuda_version_text(inventory.cuda), cuda_version_text(software.runtime),
+             software.nccl.empty() ? "not found" : software.nccl);
+  print_devices(inventory);
+  print_paths(inventory, topology::read_network_devices(inventory.gpus));
+  auto findings = gpu_findings(inventory, software);
+  auto const environment = topology::process_environment();
+  for (auto const& finding : topology::device_view_findings(environment))
+    findings.push_back(finding);
+  for (auto const& finding : xid_findings(output_of({"dmesg"}, 5s))) findings.push_back(finding);
+  print_lines("Findings", findings);
+  print_lines("NCCL settings", nccl_findings(environment));
+}
+
+NodeSection gpu_section() {
+  NodeSection section{"GPU", {}, {}};
+  auto const versions = train::build_versions();
+  section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string()
+                                                      : "without CUDA: trains on the CPU");
+  int const devices = topology::count_nvidia_devices();
+  section.add("devices of this node", std::to_string(devices));
+  if (char const* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
+    section.add("CUDA_VISIBLE_DEVICES", visible);
+  if (devices > 0 && !memory::built_with_cuda())
+    section.problems.push_back(
+        "this node has NVIDIA devices but this build has no CUDA; build with "
+        "-DTESSERA_ENABLE_CUDA=ON, or load the module of a CUDA build");
+  if (!memory::built_with_cuda()) return section;
+  auto const found = memory::find_devices();
+  section.add("usable", std::to_string(found.count));
+  if (found.count == 0) section.problems.push_back("no usable GPU: " + found.reason);
   return section;
 }
 

@@ -1,7 +1,10 @@
 #pragma once
-/// Facts about a node and problems that affect runs, for `tessera doctor`.
+/// Facts about a node and problems that affect runs, for `tessera doctor`: cores and memory, GPUs,
+/// and the variables that steer MPI, UCX and libfabric. NVML is loaded at run time, so that this
+/// program links no NVIDIA library.
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,5 +39,23 @@ NodeSection limits_section();
 /// --mpi=list`; empty: unknown
 NodeSection slurm_section(topology::Environment const& environment, std::string const& mpi_kinds,
                           std::string const& mpi_library);
+
+/// Names of the network devices of a node.
+struct NetworkDevices {
+  std::set<std::string> interfaces;  ///< /sys/class/net: "eth0"
+  std::set<std::string> adapters;    ///< /sys/class/infiniband: "mlx5_0"
+};
+NetworkDevices network_devices();
+
+/// Every variable of MPI, UCX, libfabric and NCCL that is set; problems: those that turn a fast
+/// path off, and devices that this node does not have.
+NodeSection network_section(topology::Environment const& environment,
+                            NetworkDevices const& devices);
+
+/// The GPUs that this build can use on this node, and problems with them.
+NodeSection gpu_section();
+
+/// Prints the report of `tessera doctor --gpus`: devices, paths between them, and findings.
+void print_gpus();
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-#include "estimate/estimate_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -10,14 +10,13 @@
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/config/node_groups.hpp"
 #include "tessera/config/resolved_config.hpp"
-#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/train/setup/adapter.hpp"
 #include "tessera/train/setup/engine_config.hpp"
 #include "tessera/train/setup/memory_plan.hpp"
-#include "tessera/train/setup/model_config.hpp"
+#include "tessera/train/setup/model_source.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {

@@ -11,7 +11,6 @@
 #include "installation.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/run_program.hpp"
-#include "launch/shell_words.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/gpu_inventory.hpp"
 #include "tessera/topology/launcher.hpp"

@@ -1,5 +1,6 @@
 #pragma once
-/// Runs other programs without a shell and with a time limit.
+/// Runs other programs without a shell and with a time limit; words of a command line as text for a
+/// POSIX shell.
 
 #include <chrono>
 #include <string>
@@ -26,5 +27,11 @@ std::string output_of(std::vector<std::string> const& words, std::chrono::millis
 /// @throws IoError when it cannot be started
 [[noreturn]] void exec_program(std::vector<std::string> const& words,
                                std::string const& input = "");
+
+/// The word as the shell reads it back: in single quotes if it is empty or contains characters that
+/// the shell interprets.
+std::string shell_quoted(std::string const& word);
+/// The quoted words, separated by spaces.
+std::string shell_line(std::vector<std::string> const& words);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-#include "plan/plan_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -8,15 +8,13 @@
 #include <optional>
 
 #include "estimate/deepspeed_estimate.hpp"
-#include "launch/shell_words.hpp"
-#include "plan/machine_files.hpp"
-#include "tessera/config/memory_bounds.hpp"
-#include "tessera/core/byte_size.hpp"
+#include "installation.hpp"
+#include "launch/run_program.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/plan/ladder.hpp"
-#include "tessera/plan/plan_plot.hpp"
 #include "tessera/plan/plan_report.hpp"
 #include "tessera/plan/planner.hpp"
 #include "validators.hpp"

@@ -1,4 +1,4 @@
-#include "plan/simulate_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,10 @@
 #include <optional>
 #include <sstream>
 
-#include "plan/machine_files.hpp"
+#include "installation.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/plan/checkpoint_advice.hpp"
 #include "tessera/plan/run_time.hpp"
 #include "tessera/plan/scaling.hpp"
 #include "tessera/plan/shard_groups.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-/// The loss curve of a run as an SVG picture.
+/// The loss curve of a run as an SVG picture, and the learning rate by step as CSV and SVG.
 
 #include <filesystem>
 #include <string>
@@ -23,5 +23,11 @@ LossCurves read_loss_curves(std::filesystem::path const& run_directory);
 
 /// A self-contained SVG: training loss (thin), its running mean (thick), evaluation losses (dots).
 std::string draw_svg(LossCurves const& curves, std::string const& title);
+
+/// "step,learning_rate" and one row per step from 1; every digit that the number needs.
+std::string rates_csv(std::vector<double> const& rates);
+
+/// A self-contained SVG of the rates of steps 1, 2, ...
+std::string draw_rates(std::vector<double> const& rates, std::string const& title);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-#include "plot/plot_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "selftest/selftest_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,11 +13,11 @@
 #include "rank_programs.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/launcher.hpp"

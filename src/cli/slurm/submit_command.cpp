@@ -1,4 +1,4 @@
-#include "slurm/submit_command.hpp"
+#include "commands.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,12 +8,11 @@
 #include <optional>
 #include <set>
 
-#include "argument_check.hpp"
 #include "installation.hpp"
 #include "launch/run_program.hpp"
 #include "slurm/job_script.hpp"
-#include "slurm/sbatch_options.hpp"
 #include "tessera/core/error.hpp"
+#include "validators.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;

@@ -4,9 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tessera/comm/base/synchronous.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exceptions.hpp"
 
 namespace tessera::comm {
 namespace {
@@ -119,5 +117,15 @@ std::vector<std::string> gather_bytes(Collectives& comm, std::string const& byte
     out.push_back(all.substr(q * longest, static_cast<std::size_t>(lengths[q])));
   return out;
 }
+
+namespace {
+
+thread_local bool waits = false;
+
+}  // namespace
+
+SynchronousCalls::SynchronousCalls() : before_(std::exchange(waits, true)) {}
+SynchronousCalls::~SynchronousCalls() { waits = before_; }
+bool SynchronousCalls::active() { return waits; }
 
 }  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tessera/core/clock.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::comm {
 

@@ -7,8 +7,8 @@
 
 #include "tessera/comm/base/flight_recorder.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::comm::detail {
 namespace {

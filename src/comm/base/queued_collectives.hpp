@@ -1,19 +1,36 @@
 #pragma once
 /// Collectives over a transport: the caller checks the arguments, a worker thread runs the
-/// operations in call order.
+/// operations in call order. Also those of one rank on its device, and those through pinned host
+/// memory.
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/checked_operations.hpp"
-#include "base/simulated_network.hpp"
 #include "base/transport.hpp"
+#include "tessera/comm/base/collectives.hpp"
 
 namespace tessera::comm::detail {
+
+/// A network between simulated nodes, for tests and benchmarks on one machine: an operation takes
+/// longer by what its messages to other nodes would take.
+struct SimulatedNetwork {
+  double latency_seconds = 0.0;   ///< per message
+  double bytes_per_second = 1.0;  ///< of a node, shared by its ranks
+
+  /// Of the text "LATENCY_US,GB_PER_S". @throws ConfigError
+  static SimulatedNetwork from_text(std::string const& text);
+  /// Of the variable TESSERA_SIMULATED_NETWORK; none where it is not set.
+  static std::optional<SimulatedNetwork> of_environment();
+
+  /// A rank's messages to other nodes follow each other. @param bytes of all ranks of the node
+  std::chrono::nanoseconds delay(int messages, std::size_t bytes) const;
+};
 
 class QueuedCollectives final : public Collectives {
  public:
@@ -71,5 +88,12 @@ class QueuedCollectives final : public Collectives {
   memory::Event last_;
   std::unique_ptr<memory::Queue> queue_;
 };
+
+/// Copies, conversions and sums on a stream of the device; no library takes part. Operands in host
+/// memory are passed on to @p host, which has one rank.
+std::unique_ptr<Collectives> make_single_rank(std::unique_ptr<Collectives> host);
+
+/// Collectives on device memory through pinned host memory and the collectives of the host.
+std::unique_ptr<Collectives> make_staged(std::unique_ptr<Collectives> host, Deadline deadline);
 
 }  // namespace tessera::comm::detail

@@ -1,4 +1,4 @@
-#include "base/single_rank_collectives.hpp"
+#include "base/queued_collectives.hpp"
 
 #include <string_view>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "base/staged_collectives.hpp"
+#include "base/queued_collectives.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,14 +4,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/single_rank_collectives.hpp"
-#include "base/staged_collectives.hpp"
+#include "base/queued_collectives.hpp"
 #include "nccl/nccl_collectives.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/memory/simulated_device.hpp"
 #include "tessera/topology/device_binding.hpp"
 
 namespace tessera::comm {

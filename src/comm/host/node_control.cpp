@@ -14,8 +14,7 @@
 #include <immintrin.h>
 #endif
 
-#include "tessera/comm/base/peer_stopped.hpp"
-#include "tessera/comm/base/synchronous.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::detail {

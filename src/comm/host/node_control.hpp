@@ -16,7 +16,6 @@
 #include "base/operation.hpp"
 #include "base/peer_liveness.hpp"
 #include "base/transport.hpp"
-#include "host/peer_memory.hpp"
 #include "host/shared_memory.hpp"
 
 namespace tessera::comm::detail {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/topology/node_index.hpp"
+#include "tessera/topology/rank_groups.hpp"
 
 namespace tessera::comm::detail {
 

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "base/transport.hpp"
-#include "host/mpi_calls.hpp"
 #include "host/mpi_comm.hpp"
 #include "tessera/comm/host/node_transport.hpp"
 

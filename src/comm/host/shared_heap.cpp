@@ -2,7 +2,11 @@
 
 #include <utility>
 
+#include "base/transport.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/memory/limits.hpp"
 
 namespace tessera::comm::detail {
 
@@ -55,6 +59,80 @@ std::byte const* SharedHeap::peer_address(int rank, Position position) const {
   auto const& allocation = by_address_.at(found->second);
   auto const& peer = allocation.peers[static_cast<std::size_t>(rank)];
   return (peer.data() ? peer.data() : allocation.own.data()) + position.offset_bytes;
+}
+
+SharedAllocator::Outcome SharedAllocator::worst_outcome(Operation const& o, Outcome own,
+                                                        SharedFile const* file, int& worst_rank) {
+  PostedOperation own_post;
+  own_post.operation = o;
+  own_post.status = static_cast<std::int32_t>(own);
+  if (file) own_post.file = file->address();
+  control_.post(own_post);
+  auto worst = Outcome::done;
+  for (int q = group_.size - 1; q >= 0; --q) {
+    auto const status = static_cast<Outcome>(control_.posted(q).status);
+    if (status >= worst) worst = status, worst_rank = q;
+  }
+  return worst;
+}
+
+SharedAllocator::Outcome SharedAllocator::map_peers(Operation const& o,
+                                                    SharedAllocation& allocation) {
+  for (int q = 0; q < group_.size; ++q) {
+    allocation.peers.emplace_back();
+    if (q == group_.rank) continue;
+    auto const file = SharedFile::open(control_.posted(q).file);
+    if (file.is_open()) allocation.peers.back() = Mapping(file, o.bytes(), Access::read);
+    if (!allocation.peers.back().data()) return Outcome::not_shareable;
+  }
+  return Outcome::done;
+}
+
+std::shared_ptr<void> SharedAllocator::allocate(Operation const& o, std::string const& name,
+                                                memory::Purpose purpose) {
+  if (o.bytes() == 0) return allocate_private(name, purpose, 0);
+  int worst_rank = 0;
+  std::string failure;
+  auto const throw_if_out_of_memory = [&](Outcome outcome) {
+    if (outcome != Outcome::out_of_memory) return;
+    TESSERA_VALIDATE(failure.empty(), OutOfMemoryError, failure);
+    throw OutOfMemoryError(concat(peers_.describe(worst_rank), " cannot allocate ",
+                                  human_bytes(static_cast<std::int64_t>(o.bytes())), " for ", name,
+                                  "; see the log of that rank"));
+  };
+  auto const attempt = [&](auto&& body) {
+    try {
+      return body() ? Outcome::done : Outcome::not_shareable;
+    } catch (OutOfMemoryError const& error) {
+      failure = error.what();
+      return Outcome::out_of_memory;
+    }
+  };
+
+  SharedFile file;
+  SharedAllocation allocation;
+  Outcome outcome = attempt([&] {
+    memory::require_available(name, o.bytes(), static_cast<std::size_t>(group_.size));
+    file = SharedFile::create(o.bytes());
+    if (file.is_open()) allocation.own = Mapping(file, o.bytes(), Access::read_write);
+    return allocation.own.data() != nullptr;
+  });
+  throw_if_out_of_memory(outcome = worst_outcome(o, outcome, &file, worst_rank));
+  if (outcome == Outcome::done)
+    outcome = worst_outcome(o, map_peers(o, allocation), nullptr, worst_rank);
+  if (outcome == Outcome::done) return heap_->add(std::move(allocation), name, purpose);
+
+  allocation = {};  // what is mapped counts against a limit on the address space
+  file = {};
+  log::warning(concat(name, ": ", human_bytes(static_cast<std::int64_t>(o.bytes())),
+                      " could not be mapped by all ranks of this node (",
+                      peers_.describe(worst_rank),
+                      " failed); they are copied through staging buffers, which is slower"));
+  std::shared_ptr<void> memory;
+  outcome =
+      attempt([&] { return (memory = allocate_private(name, purpose, o.bytes())) != nullptr; });
+  throw_if_out_of_memory(worst_outcome(o, outcome, nullptr, worst_rank));
+  return memory;
 }
 
 }  // namespace tessera::comm::detail

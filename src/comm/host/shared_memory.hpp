@@ -2,6 +2,9 @@
 /// Memory that the processes of a node share: anonymous files (memfd_create). They have no name,
 /// count against the memory limit of the job and not against the size of /dev/shm, and are freed
 /// when the last process that maps them ends, even by a signal.
+///
+/// Private memory of another process is read and written by one copy (process_vm_readv,
+/// process_vm_writev).
 
 #include <cstddef>
 #include <cstdint>
@@ -55,5 +58,17 @@ class Mapping {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+/// An address in another process.
+struct PeerAddress {
+  std::int64_t pid = 0;
+  std::uint64_t at = 0;  ///< 0: none
+};
+PeerAddress address_in_this_process(void const* data);
+
+/// @return 0, or errno: EPERM where the system forbids it, ESRCH when the process has ended
+int read_peer_memory(PeerAddress from, std::byte* to, std::size_t bytes);
+/// The same in the other direction.
+int write_peer_memory(PeerAddress to, std::byte const* from, std::size_t bytes);
 
 }  // namespace tessera::comm::detail

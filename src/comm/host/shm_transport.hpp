@@ -13,7 +13,7 @@
 #include "base/way_limits.hpp"
 #include "host/node_control.hpp"
 #include "host/process_transport.hpp"
-#include "host/shared_allocator.hpp"
+#include "host/shared_heap.hpp"
 
 namespace tessera::comm::detail {
 

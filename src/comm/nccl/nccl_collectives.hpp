@@ -1,5 +1,6 @@
 #pragma once
-/// Collectives by NCCL calls, for ranks with a device each.
+/// Collectives by NCCL calls, for ranks with a device each, and notes of what comm::nccl_use()
+/// reports.
 
 #include <memory>
 
@@ -12,5 +13,9 @@ namespace tessera::comm::detail {
 /// deadline
 std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline,
                                        NcclOptions const& options);
+
+/// NCCL has started; earlier notes are dropped.
+void note_nccl(NcclUse const& use);
+void note_nccl_buffer(NcclMemoryKind kind);
 
 }  // namespace tessera::comm::detail

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::comm::detail {
 namespace {

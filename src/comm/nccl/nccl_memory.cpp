@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/device_operands.hpp"
+#include "nccl/nccl_collectives.hpp"
 #include "nccl/nccl_windows.hpp"
-#include "nccl/note_nccl.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/buffer.hpp"

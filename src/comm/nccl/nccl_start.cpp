@@ -9,8 +9,8 @@
 
 #include "nccl/nccl_windows.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::comm::detail {
 namespace {

@@ -3,8 +3,8 @@
 #ifdef TESSERA_HAVE_CUDA
 #include <optional>
 
+#include "nccl/nccl_collectives.hpp"
 #include "nccl/nccl_start.hpp"
-#include "nccl/note_nccl.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/device.hpp"

@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "nccl/note_nccl.hpp"
+#include "nccl/nccl_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 

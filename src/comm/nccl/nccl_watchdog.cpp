@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::comm::detail {
 namespace {

@@ -1,10 +1,10 @@
-#include "detail/canonical_config.hpp"
+#include "detail/resolvers.hpp"
 
 #include <algorithm>
 #include <cctype>
 #include <utility>
 
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/core/error.hpp"
 

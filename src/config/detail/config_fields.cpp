@@ -1,4 +1,4 @@
-#include "detail/config_fields.hpp"
+#include "detail/resolvers.hpp"
 
 namespace tessera::config::detail {
 namespace {

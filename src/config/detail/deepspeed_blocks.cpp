@@ -1,9 +1,8 @@
-#include "detail/deepspeed_blocks.hpp"
+#include "detail/deepspeed_zero.hpp"
 
 #include <sstream>
 #include <string>
 
-#include "detail/offload_keys.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {

@@ -1,11 +1,10 @@
 #include "detail/deepspeed_zero.hpp"
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 
-#include "detail/group_keys.hpp"
-#include "detail/offload_keys.hpp"
-#include "detail/quantization_keys.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -157,4 +156,326 @@ void add_zero_optimization(OptionTable& t) {
   add_zero_plus_plus(t);
 }
 
+namespace {
+
+constexpr char const* shard_size = "zero_optimization.mics_shard_size";
+constexpr char const* secondary_size = "zero_optimization.zero_hpz_partition_size";
+constexpr char const* hierarchical = "zero_optimization.mics_hierarchical_params_gather";
+
+using Written = std::function<ConfigTree const*(std::string const& key)>;
+
+void resolve_secondary(Written const& written, std::string const& source, ResolvedConfig& config) {
+  auto const* size = written(secondary_size);
+  if (!size || size->as_int() == 1) return;
+  TESSERA_VALIDATE(config.stage == 3, ConfigError, source, ": ", secondary_size, " is ",
+                   size->as_int(), " at stage ", config.stage,
+                   ", which gathers no weights; use stage 3 or remove the key");
+  TESSERA_VALIDATE(config.shard_group_size == 0, ConfigError, source, ": ", secondary_size, " is ",
+                   size->as_int(), " and ", shard_size, " is ", config.shard_group_size,
+                   "; MiCS gathers within its groups already: remove one of them");
+  config.secondary_group_size = size->as_int();
+  config.origins["secondary_group_size"] = Origin::deepspeed;
+}
+
+}  // namespace
+
+void add_groups(OptionTable& t) {
+  t.add(OptionType::integer, secondary_size, 1,
+        "ZeRO++: consecutive ranks, usually of a node, that keep a second partition of the weights "
+        "of stage 3, from which later gathers of a step come; 1: none")
+      .at_least(1)
+      .auto_is(by_default);
+  t.add(OptionType::integer, shard_size, -1,
+        "MiCS: consecutive ranks that share one copy of the model states of stage 3; -1: all ranks")
+      .at_least(-1)
+      .auto_is(by_default);
+  t.add(OptionType::boolean, hierarchical, false,
+        "MiCS: gathers of groups that span nodes have two levels, as --collectives two-level")
+      .auto_is(by_default);
+}
+
+void resolve_communication(Written const& written, std::string const& source,
+                           ResolvedConfig& config) {
+  resolve_groups(written, source, config);
+  resolve_quantization(written, source, config);
+}
+
+void resolve_groups(Written const& written, std::string const& source, ResolvedConfig& config) {
+  auto const* size = written(shard_size);
+  bool const has_groups = size && size->as_int() > 0;
+  auto const* gather = written(hierarchical);
+  if (has_groups) {
+    TESSERA_VALIDATE(
+        config.stage == 3, ConfigError, source, ": ", shard_size, " is ", size->as_int(),
+        " at stage ", config.stage,
+        "; MiCS shares the states of stage 3 in groups: use stage 3 or remove the key");
+    config.shard_group_size = size->as_int();
+    config.origins["shard_group_size"] = Origin::deepspeed;
+  }
+  resolve_secondary(written, source, config);
+  if (!gather || !gather->as_bool()) return;
+  TESSERA_VALIDATE(has_groups, ConfigError, source, ": ", hierarchical,
+                   " is true without groups; set ", shard_size, " or remove the key");
+  config.hierarchical_gather = true;
+  config.origins["hierarchical_gather"] = Origin::deepspeed;
+}
+
+namespace {
+
+constexpr char const* weights = "zero_optimization.zero_quantized_weights";
+constexpr char const* gradients = "zero_optimization.zero_quantized_gradients";
+constexpr char const* loco = "zero_optimization.zeropp_loco_param";
+
+ErrorFeedback feedback_of(ConfigTree const& block, std::string const& source) {
+  TESSERA_VALIDATE(block.is_object(), ConfigError, source, ": ", loco, " is ", block.type_name(),
+                   "; write a block with err_beta and reset_T");
+  ErrorFeedback out;
+  for (auto const& [key, value] : block.as_object()) {
+    TESSERA_VALIDATE(key == "err_beta" || key == "reset_T", ConfigError, source, ": unknown key ",
+                     loco, ".", key, "; the block has err_beta and reset_T");
+    TESSERA_VALIDATE(value.is_number(), ConfigError, source, ": ", loco, ".", key, " is ",
+                     value.type_name(), "; it must be a number");
+    (key == "err_beta" ? out.beta : out.reset_steps) = value.as_double();
+  }
+  TESSERA_VALIDATE(out.beta >= 0.0 && out.beta <= 1.0, ConfigError, source, ": ", loco,
+                   ".err_beta is ", out.beta, "; use a number from 0 to 1");
+  TESSERA_VALIDATE(
+      out.reset_steps >= 1.0 && out.reset_steps <= 1e15 &&
+          out.reset_steps == static_cast<double>(static_cast<std::int64_t>(out.reset_steps)),
+      ConfigError, source, ": ", loco, ".reset_T is ", out.reset_steps,
+      "; use a number of steps from 1 on");
+  return out;
+}
+
+}  // namespace
+
+void add_quantization(OptionTable& t) {
+  t.add(OptionType::boolean, weights, false,
+        "ZeRO++: all-gathers of the weights of stage 3 move codes of 8 bits")
+      .auto_is(by_default);
+  t.add(OptionType::boolean, "zero_optimization.zero_quantized_nontrainable_weights", false,
+        "ZeRO++: frozen weights are kept and gathered as codes")
+      .refuse(
+          "weights that do not train are kept in the working dtype; remove it, or use "
+          "zero_quantized_weights, which gathers them as codes, too");
+  t.add(OptionType::boolean, gradients, false,
+        "ZeRO++: gradients of stage 3 are reduced as codes, of 8 bits inside nodes and of 4 "
+        "between nodes")
+      .auto_is(by_default);
+  t.add(OptionType::json, loco, {},
+        "LoCo, with zero_quantized_gradients: a block with err_beta (0.8) and reset_T (1024 "
+        "steps)")
+      .auto_is(by_default);
+}
+
+void resolve_quantization(std::function<ConfigTree const*(std::string const& key)> const& written,
+                          std::string const& source, ResolvedConfig& config) {
+  auto const is_true = [&](char const* key) {
+    auto const* value = written(key);
+    return value && value->as_bool();
+  };
+  config.quantized_weights = is_true(weights);
+  config.quantized_gradients = is_true(gradients);
+  for (char const* key : {weights, gradients})
+    TESSERA_VALIDATE(!is_true(key) || config.stage == 3, ConfigError, source, ": ", key,
+                     " is true at stage ", config.stage,
+                     "; ZeRO++ is of stage 3: use it or remove the key");
+  TESSERA_VALIDATE(!config.quantized_gradients || config.shard_group_size == 0, ConfigError, source,
+                   ": ", gradients, " is true and mics_shard_size is ", config.shard_group_size,
+                   "; quantized gradients are reduced over all ranks: remove one of them");
+  auto const* block = written(loco);
+  if (block && !block->is_null()) {
+    TESSERA_VALIDATE(config.quantized_gradients, ConfigError, source, ": ", loco, " without ",
+                     gradients, ", whose errors it returns; set that to true or remove the block");
+    config.error_feedback = feedback_of(*block, source);
+    config.origins["error_feedback"] = Origin::deepspeed;
+  }
+  if (config.quantized_weights) config.origins["quantized_weights"] = Origin::deepspeed;
+  if (config.quantized_gradients) config.origins["quantized_gradients"] = Origin::deepspeed;
+}
+
 }  // namespace tessera::config::detail
+
+namespace tessera::config {
+
+char const* name_of(OffloadDevice device) {
+  switch (device) {
+    case OffloadDevice::cpu:
+      return "cpu";
+    case OffloadDevice::nvme:
+      return "nvme";
+    default:
+      return "none";
+  }
+}
+
+namespace detail {
+namespace {
+
+using enum OptionType;
+
+char const* const by_default = "its default";
+std::string const zero = "zero_optimization.";
+char const* const directories =
+    "device nvme: directory on the drive; several, separated by ':', are striped";
+
+void add_flags(
+    OptionTable& t, std::string const& block,
+    std::initializer_list<std::tuple<char const*, bool, char const*, char const*>> flags) {
+  for (auto const& [name, preset, meaning, hint] : flags)
+    t.add(boolean, block + name, preset, meaning).auto_is(by_default).hint(hint);
+}
+
+void add_offload_param(OptionTable& t) {
+  std::string const block = zero + "offload_param.";
+  t.add(choice, block + "device", "none", "memory space of the weights in stage 3")
+      .one_of({"none", "cpu", "nvme"})
+      .auto_is("none");
+  t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
+  t.add(boolean, block + "pin_memory", true,
+        "pinned host memory for weights of a device; no effect on CPUs")
+      .auto_is(by_default);
+  t.add(integer, block + "buffer_count", 5, "device nvme: shards of units in memory")
+      .at_least(1)
+      .at_most(1024)
+      .auto_is(by_default);
+  t.add(integer, block + "buffer_size", 100000000,
+        "device nvme: most elements of a rank's shard of a unit")
+      .at_least(1)
+      .auto_is(by_default);
+  t.add(integer, block + "max_in_cpu", 1000000000,
+        "device nvme: elements per rank that host memory keeps, first units first")
+      .at_least(0)
+      .auto_is(by_default);
+}
+
+void add_offload_optimizer(OptionTable& t) {
+  std::string const block = zero + "offload_optimizer.";
+  t.add(choice, block + "device", "none",
+        "memory space of the optimizer's states and the master weights")
+      .one_of({"none", "cpu", "nvme"})
+      .auto_is("none");
+  t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
+  t.add(integer, block + "buffer_count", 4, "tiles that are updated or transferred at a time")
+      .at_least(1)
+      .at_most(1024)
+      .auto_is(by_default);
+  t.add(boolean, block + "pin_memory", true,
+        "pinned host memory for gradients and returning weights; no effect on CPUs")
+      .auto_is(by_default);
+  char const* const overlaps = "no effect: reads and writes always overlap the update";
+  add_flags(t, block,
+            {{"pipeline", false, "overlap reads and writes", overlaps},
+             {"pipeline_read", false, "overlap reads", overlaps},
+             {"pipeline_write", false, "overlap writes", overlaps},
+             {"fast_init", false, "fast initialization", "no effect: it always is"}});
+  t.add(boolean, block + "super_offload", false, "states move between GPU and CPU")
+      .refuse("it needs a GPU with coherent memory; leave it out");
+  t.add(real, block + "ratio", 1.0,
+        "fraction of the elements that the host updates, at least; 1 with device nvme; no effect "
+        "on CPUs")
+      .at_least(0)
+      .at_most(1)
+      .auto_is(by_default);
+  t.add(real, block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
+      .at_least(0)
+      .at_most(1)
+      .auto_is(by_default)
+      .hint("no effect: the update uses the cores of the rank");
+}
+
+OffloadDevice device_of(ConfigTree const* value) {
+  std::string const name = value ? value->as_string() : "none";
+  return name == "cpu"    ? OffloadDevice::cpu
+         : name == "nvme" ? OffloadDevice::nvme
+                          : OffloadDevice::none;
+}
+
+void check_nvme(Offload const& o, std::int64_t stage, std::string const& source) {
+  TESSERA_VALIDATE(o.optimizer != OffloadDevice::nvme || stage > 0, ConfigError, source,
+                   ": offload_optimizer.device \"nvme\" needs zero_optimization.stage 1, 2 or 3");
+  for (auto const& [device, block, paths] :
+       {std::tuple{o.optimizer, "offload_optimizer", &o.nvme_path},
+        {o.parameters, "offload_param", &o.parameters_nvme_path}}) {
+    if (device != OffloadDevice::nvme) continue;
+    bool const is_empty = paths->empty() || paths->front() == ':' || paths->back() == ':' ||
+                          paths->find("::") != std::string::npos;
+    TESSERA_VALIDATE(!is_empty, ConfigError, source, ": ", block,
+                     ".device is \"nvme\" and nvme_path ",
+                     paths->empty() ? "is missing" : concat("\"", *paths, "\" has an empty name"),
+                     "; name a directory on a local NVMe drive, or several separated by ':'");
+  }
+  TESSERA_VALIDATE(o.ratio == 1.0 || o.optimizer != OffloadDevice::nvme, ConfigError, source,
+                   ": offload_optimizer.ratio is ", o.ratio,
+                   " with device \"nvme\", which takes all states; leave ratio out");
+  TESSERA_VALIDATE(o.block_size % 4096 == 0, ConfigError, source, ": aio.block_size is ",
+                   o.block_size, "; it must be a multiple of 4096 bytes");
+}
+
+}  // namespace
+
+void add_offload(OptionTable& t) {
+  add_offload_param(t);
+  add_offload_optimizer(t);
+}
+
+void add_aio(OptionTable& t) {
+  t.group("Disk");
+  t.add(integer, "aio.block_size", 1048576, "bytes of one read or write, a multiple of 4096")
+      .at_least(4096);
+  t.add(integer, "aio.queue_depth", 8, "reads in flight, and writes in flight")
+      .at_least(1)
+      .at_most(128);
+  t.add(integer, "aio.intra_op_parallelism", 1, "threads of one transfer")
+      .at_least(1)
+      .at_most(64)
+      .alias("aio.thread_count");
+  t.add(boolean, "aio.single_submit", false, "submit requests one by one");
+  t.add(boolean, "aio.overlap_events", true,
+        "submit further requests before all earlier ones have completed");
+  t.add(boolean, "aio.use_gds", false, "GPUDirect Storage").refuse("leave it out");
+}
+
+ResolvedOffload resolve_offload(
+    std::function<ConfigTree const*(std::string const& key)> const& written, std::int64_t stage,
+    std::string const& source) {
+  ResolvedOffload out;
+  Offload& o = out.offload;
+  std::string const optimizer = zero + "offload_optimizer.";
+  o.optimizer = device_of(written(optimizer + "device"));
+  o.parameters = device_of(written(zero + "offload_param.device"));
+  TESSERA_VALIDATE(o.parameters == OffloadDevice::none || stage == 3, ConfigError, source,
+                   ": offload_param needs zero_optimization.stage 3; stage ", stage,
+                   " keeps the weights on every rank");
+  if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
+    out.notes.emplace_back(offload_to_cpu);
+  std::string const parameters = zero + "offload_param.";
+  if (o.parameters != OffloadDevice::none)
+    if (auto const* pin = written(parameters + "pin_memory"))
+      o.parameters_pin_memory = pin->as_bool();
+  if (o.optimizer == OffloadDevice::none && !o.uses_nvme()) return out;
+  for (auto const& [key, field] : {std::pair{optimizer + "nvme_path", &o.nvme_path},
+                                   {parameters + "nvme_path", &o.parameters_nvme_path}})
+    if (auto const* given = written(key)) *field = given->as_string();
+  for (auto const& [key, field] :
+       {std::pair{optimizer + "buffer_count", &o.buffer_count},
+        {zero + "sub_group_size", &o.tile_numel},
+        {parameters + "buffer_count", &o.parameters_buffer_count},
+        {parameters + "buffer_size", &o.parameters_buffer_size},
+        {parameters + "max_in_cpu", &o.max_in_cpu},
+        {std::string("aio.block_size"), &o.block_size},
+        {std::string("aio.queue_depth"), &o.queue_depth},
+        {std::string("aio.intra_op_parallelism"), &o.intra_op_parallelism}})
+    if (auto const* given = written(key)) *field = given->as_int();
+  for (auto const& [key, field] : {std::pair{"aio.single_submit", &o.single_submit},
+                                   {"aio.overlap_events", &o.overlap_events}})
+    if (auto const* given = written(key)) *field = given->as_bool();
+  o.tile_numel = std::min(o.tile_numel, Offload{}.tile_numel);
+  if (auto const* pin = written(optimizer + "pin_memory")) o.pin_memory = pin->as_bool();
+  if (auto const* ratio = written(optimizer + "ratio")) o.ratio = ratio->as_double();
+  if (o.uses_nvme()) check_nvme(o, stage, source);
+  return out;
+}
+
+}  // namespace detail
+}  // namespace tessera::config

@@ -1,7 +1,15 @@
 #pragma once
-/// The options of DeepSpeed's zero_optimization block.
+/// The options of the DeepSpeed JSON: the block zero_optimization with its keys for groups of ranks
+/// (MiCS, hpZ) and quantized communication (ZeRO++ qwZ and qgZ, LoCo), and the blocks besides
+/// batch, optimizer and precision.
 
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/config/offload.hpp"
 #include "tessera/config/option_table.hpp"
+#include "tessera/config/resolved_config.hpp"
 
 namespace tessera::config::detail {
 
@@ -11,5 +19,51 @@ inline constexpr char const* same_result = "no effect: the result is the same";
 
 /// Adds the groups "ZeRO" and "ZeRO: offloading and variants".
 void add_zero_optimization(OptionTable& t);
+
+/// The keys of zero_optimization that name groups of ranks: MiCS and hpZ.
+void add_groups(OptionTable& table);
+
+/// After the stage is resolved. Sizes are checked when the number of ranks is known
+/// (place_on_nodes).
+/// @param written the value of a key that is neither missing nor "auto", else null
+/// @throws ConfigError naming keys that cannot be together, and what to change
+void resolve_groups(std::function<ConfigTree const*(std::string const& key)> const& written,
+                    std::string const& source, ResolvedConfig& config);
+/// resolve_groups() and resolve_quantization().
+void resolve_communication(std::function<ConfigTree const*(std::string const& key)> const& written,
+                           std::string const& source, ResolvedConfig& config);
+
+/// The keys of zero_optimization that quantize communication: ZeRO++ qwZ and qgZ, LoCo.
+void add_quantization(OptionTable& table);
+
+/// After the stage and the groups are resolved.
+/// @param written the value of a key that is neither missing nor "auto", else null
+/// @throws ConfigError naming keys that cannot be together, and what to change
+void resolve_quantization(std::function<ConfigTree const*(std::string const& key)> const& written,
+                          std::string const& source, ResolvedConfig& config);
+
+/// Adds the groups from "Disk" to "Other features of DeepSpeed".
+void add_deepspeed_blocks(OptionTable& t);
+
+/// Adds zero_optimization.offload_param and offload_optimizer.
+void add_offload(OptionTable& table);
+/// Adds the group "Disk": the block "aio".
+void add_aio(OptionTable& table);
+
+/// A note for the log of a run that offloads to the CPU.
+inline constexpr char const* offload_to_cpu =
+    "offloading to the CPU: no effect where the model computes on CPUs, which have the states "
+    "anyway; it has one on a GPU or with --device_memory";
+
+struct ResolvedOffload {
+  Offload offload;
+  std::vector<std::string> notes;
+};
+
+/// @param written the value of a key that is neither missing nor "auto", else null
+/// @throws ConfigError naming keys that cannot be together, and what to change
+ResolvedOffload resolve_offload(
+    std::function<ConfigTree const*(std::string const& key)> const& written, std::int64_t stage,
+    std::string const& source);
 
 }  // namespace tessera::config::detail

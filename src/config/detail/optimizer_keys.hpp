@@ -1,8 +1,9 @@
 #pragma once
-/// Keys of the optimizer section that belong to single optimizers.
+/// Keys of the optimizer section that belong to single optimizers, and the text of --optim_args.
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/optim/optimizer.hpp"
@@ -31,5 +32,11 @@ double rate_multiple(OptimizerKeys const& keys, std::string const& name, PeakRat
 /// Whether the optimizer computes the rate itself (Adafactor's relative_step).
 /// @throws UsageError when @p rate_is_given
 bool sets_own_rate(optim::OptimizerSpec const& optimizer, bool rate_is_given);
+
+/// Reads "momentum=0.9, nesterov=true" as hyperparameters of @p optimizer, in PyTorch's names
+/// (beta1 and beta2 for its betas). Flags are true, false, yes, no, 1 or 0.
+/// @throws UsageError naming the item; for an unknown name with the nearest known one
+std::vector<optim::Hyperparameter> parse_optim_args(std::string const& text,
+                                                    optim::OptimizerInfo const& optimizer);
 
 }  // namespace tessera::config::detail

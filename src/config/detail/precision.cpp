@@ -1,10 +1,10 @@
-#include "detail/precision.hpp"
+#include "detail/resolvers.hpp"
 
 #include <cmath>
 #include <tuple>
 #include <utility>
 
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {

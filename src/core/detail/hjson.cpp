@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::detail {
 namespace {

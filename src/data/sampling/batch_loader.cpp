@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tessera/core/affinity.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::data {

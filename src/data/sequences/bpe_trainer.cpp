@@ -4,7 +4,7 @@
 #include <map>
 #include <queue>
 
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
 namespace {

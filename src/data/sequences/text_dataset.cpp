@@ -9,7 +9,6 @@
 
 #include "sequences/mixture.hpp"
 #include "sequences/sequence_file.hpp"
-#include "sequences/token_file.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"

@@ -62,7 +62,7 @@ class NewFile {
   std::FILE* out_ = nullptr;
 };
 
-/// Documents in the format that detail/token_file.hpp describes.
+/// Documents in the format that sequence_file.hpp describes.
 class DocumentWriter {
  public:
   DocumentWriter(fs::path const& file, bool is_short) : file_(file), ids_(file), short_(is_short) {}

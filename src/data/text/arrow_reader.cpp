@@ -1,4 +1,4 @@
-#include "text/arrow_reader.hpp"
+#include "text/record_reader.hpp"
 
 #ifdef TESSERA_HAVE_ARROW
 #include <arrow/api.h>

@@ -1,5 +1,5 @@
 #pragma once
-/// Reads a file sequentially, decompressed (byte_source.hpp), by bytes or by buffered parts.
+/// Reads a file sequentially, as it is or decompressed (gzip, zstd), by bytes or by buffered parts.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +8,22 @@
 #include <string_view>
 #include <vector>
 
-#include "text/byte_source.hpp"
-
 namespace tessera::data::detail {
+
+/// The bytes of a file in order: as they are, or decompressed (gzip, zstd).
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  /// Reads up to @p bytes bytes; 0 at the end. @throws IoError, or DataError for damaged or
+  /// truncated compressed data.
+  virtual std::size_t read(char* out, std::size_t bytes) = 0;
+  /// Bytes of the file read so far, as stored.
+  virtual std::int64_t position() const = 0;
+};
+
+/// Detects the compression by the first bytes. @throws IoError if the file cannot be opened,
+/// ConfigError for zstd in a build without libzstd.
+std::unique_ptr<ByteSource> open_source(std::filesystem::path const& file);
 
 class ByteStream {
  public:

@@ -5,9 +5,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/core/utf8.hpp"
 #include "tessera/data/text/text_files.hpp"
-#include "text/arrow_reader.hpp"
 #include "text/byte_stream.hpp"
 #include "text/csv_reader.hpp"
 

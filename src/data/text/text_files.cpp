@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tessera/core/error.hpp"
-#include "text/arrow_reader.hpp"
+#include "text/record_reader.hpp"
 
 namespace tessera::data {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::data::detail {
 

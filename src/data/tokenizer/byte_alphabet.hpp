@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
 

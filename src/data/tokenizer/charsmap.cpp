@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
 namespace {

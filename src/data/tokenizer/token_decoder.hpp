@@ -1,6 +1,8 @@
 #pragma once
-/// The decoder of tokenizer.json for tokens that are characters: turns tokens into text.
+/// The members decoder and post_processor of tokenizer.json: text from tokens that are characters,
+/// and the special tokens around a text.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,5 +36,14 @@ class TokenDecoder {
 
   std::vector<Step> steps_;
 };
+
+/// The post_processor of tokenizer.json: the special tokens around a text.
+struct TemplateIds {
+  std::vector<std::int32_t> prefix, suffix;
+};
+
+/// @param where names the field in messages. @throws DataError (malformed) or ConfigError (not
+/// supported).
+TemplateIds read_post_processor(ConfigTree const& tree, std::string const& where);
 
 }  // namespace tessera::data::detail

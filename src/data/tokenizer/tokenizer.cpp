@@ -5,7 +5,6 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/core/utf8.hpp"
 #include "tokenizer/added_tokens.hpp"
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/regex.hpp"

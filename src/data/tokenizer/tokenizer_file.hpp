@@ -1,19 +1,35 @@
 #pragma once
-/// Reads the files of a tokenizer into ids, bytes and patterns, and validates them.
+/// Reads the files of a tokenizer into ids, bytes, patterns and word models, and validates them.
 
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "tessera/core/config_tree.hpp"
 #include "tokenizer/added_tokens.hpp"
+#include "tokenizer/bpe.hpp"
 #include "tokenizer/normalizer.hpp"
 #include "tokenizer/pre_tokenizer.hpp"
 #include "tokenizer/token_decoder.hpp"
-#include "tokenizer/word_model.hpp"
 
 namespace tessera::data::detail {
+
+/// The member `model` of tokenizer.json, of every type.
+struct WordModel {
+  std::unordered_map<std::string, std::int32_t> vocabulary;  ///< as written
+  std::unique_ptr<WordEncoder> encoder;
+  /// The encoder takes words of a ByteLevel pre_tokenizer as bytes; else in the byte alphabet.
+  bool takes_bytes = false;
+};
+
+/// @param symbols bytes if the pre_tokenizer is byte-level
+/// @param where names the field in messages. @throws DataError (malformed) or ConfigError (not a
+/// model that Tessera reads).
+WordModel read_word_model(ConfigTree const& model, Symbols symbols, std::string const& where);
 
 struct TokenizerFile {
   Normalizer normalizer;

@@ -7,7 +7,7 @@
 #include "attention/attention_tiles.hpp"
 #include "launch/element_types.hpp"
 #include "launch/host_tasks.hpp"
-#include "launch/note_route.hpp"
+#include "launch/timed.hpp"
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {

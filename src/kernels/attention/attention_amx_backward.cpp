@@ -1,4 +1,4 @@
-#include "attention/attention_amx_backward.hpp"
+#include "attention/attention_amx.hpp"
 
 #include "launch/host_tasks.hpp"
 #include "tessera/core/error.hpp"

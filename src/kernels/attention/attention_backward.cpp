@@ -1,12 +1,11 @@
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 #include "attention/attention_amx.hpp"
-#include "attention/attention_amx_backward.hpp"
 #include "attention/attention_launch.hpp"
 #include "attention/attention_sums.hpp"
 #include "launch/element_types.hpp"
 #include "launch/host_tasks.hpp"
-#include "launch/note_route.hpp"
+#include "launch/timed.hpp"
 
 namespace tessera::kernels {
 namespace {

@@ -9,7 +9,6 @@
 #include "attention/mask_key.hpp"
 #include "attention/sample_run.hpp"
 #include "launch/launch.hpp"
-#include "launch/note_route.hpp"
 #include "launch/timed.hpp"
 #include "tessera/core/log.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"
 
 namespace tessera::kernels::detail {

@@ -2,7 +2,7 @@
 
 #include "launch/element_types.hpp"
 #include "launch/launch.hpp"
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "launch/strided_heads.hpp"
 
 namespace tessera::kernels {

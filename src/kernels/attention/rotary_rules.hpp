@@ -2,7 +2,7 @@
 /// Rotations of heads: a position per call on the host, packs of pairs on a device.
 
 #include "launch/launch.hpp"
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "launch/strided_heads.hpp"
 #include "tessera/kernels/attention/rotary.hpp"
 

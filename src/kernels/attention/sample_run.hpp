@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "attention/mask_check.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/accuracy.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 #include "launch/convert.hpp"
 #include "launch/launch.hpp"

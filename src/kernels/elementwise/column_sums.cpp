@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 #include "elementwise/column_sums_launch.hpp"
 #include "launch/launch.hpp"

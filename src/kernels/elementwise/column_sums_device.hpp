@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "launch/team_sums.hpp"
 #include "tessera/core/rounding.hpp"
 

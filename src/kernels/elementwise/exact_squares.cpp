@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/exact_squares.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 #include <algorithm>
 #include <span>

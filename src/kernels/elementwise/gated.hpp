@@ -2,7 +2,7 @@
 /// Gated activations: rows on the host, packs of neighboring elements on a device.
 
 #include "launch/launch.hpp"
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/step_decision.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 #include <limits>
 

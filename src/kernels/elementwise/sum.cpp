@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/sum.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 #include "launch/launch.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "launch/launch.hpp"
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "tessera/core/float8.hpp"
 #include "tessera/core/rounding.hpp"
 #include "tessera/kernels/gemm/float8.hpp"

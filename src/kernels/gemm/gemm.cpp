@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "gemm/gemm_cblas.hpp"
-#include "gemm/gemm_cublaslt.hpp"
 #include "gemm/gemm_epilogue.hpp"
-#include "gemm/gemm_onednn.hpp"
+#include "gemm/gemm_libraries.hpp"
 #include "gemm/gemm_routes.hpp"
 #include "launch/timed.hpp"
 #include "tessera/memory/buffer.hpp"

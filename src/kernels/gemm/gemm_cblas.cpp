@@ -1,4 +1,4 @@
-#include "gemm/gemm_cblas.hpp"
+#include "gemm/gemm_libraries.hpp"
 
 #ifdef TESSERA_HAVE_CBLAS
 #include <cblas.h>

@@ -1,5 +1,5 @@
 // cuBLASLt, by the "cuBLAS" manual, section 3 "Using the cuBLASLt API".
-#include "gemm/gemm_cublaslt.hpp"
+#include "gemm/gemm_libraries.hpp"
 
 #include "tessera/core/error.hpp"
 
@@ -13,7 +13,7 @@
 
 #include "gemm/cublaslt_library.hpp"
 #include "gemm/gemm_epilogue.hpp"
-#include "launch/note_route.hpp"
+#include "launch/timed.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"

@@ -1,9 +1,8 @@
-#include "tessera/kernels/gemm/gemm_library.hpp"
+#include "tessera/kernels/gemm/gemm_headers.hpp"
 
 #include <omp.h>
 
-#include "gemm/gemm_cblas.hpp"
-#include "gemm/gemm_onednn.hpp"
+#include "gemm/gemm_libraries.hpp"
 #include "gemm/gemm_routes.hpp"
 
 namespace tessera::kernels {

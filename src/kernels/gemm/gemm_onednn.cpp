@@ -1,4 +1,4 @@
-#include "gemm/gemm_onednn.hpp"
+#include "gemm/gemm_libraries.hpp"
 
 #ifdef TESSERA_HAVE_ONEDNN
 #include <algorithm>

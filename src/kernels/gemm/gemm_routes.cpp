@@ -6,12 +6,11 @@
 #include <exception>
 #include <mutex>
 
-#include "gemm/gemm_cblas.hpp"
-#include "gemm/gemm_onednn.hpp"
+#include "gemm/gemm_libraries.hpp"
 #include "gemm/gemm_rules.hpp"
 #include "launch/amx.hpp"
 #include "launch/launch.hpp"
-#include "launch/note_route.hpp"
+#include "launch/timed.hpp"
 #include "tessera/core/rounding.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"

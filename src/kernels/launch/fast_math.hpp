@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "tessera/core/function.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 

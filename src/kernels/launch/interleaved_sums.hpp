@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tessera/core/function.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "tessera/core/function.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Heads as typed rows: head h of row r is at base + r * row_stride + h * head_stride.
 
-#include "tessera/core/function.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/launch/heads.hpp"
 
 namespace tessera::kernels::detail {

@@ -3,7 +3,7 @@
 /// butterfly within each warp, then the warps in order. A team is any type with rank(), barrier()
 /// and exchange(). Every thread gets the result.
 
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launch/note_route.hpp"
+#include "launch/timed.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/planning.hpp"
 

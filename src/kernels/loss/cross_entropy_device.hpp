@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "launch/fast_math.hpp"
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "launch/team_sums.hpp"
 
 namespace tessera::kernels::detail {

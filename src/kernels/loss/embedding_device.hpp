@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "elementwise/dropout.hpp"
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "elementwise/dropout.hpp"
-#include "launch/row_packs.hpp"
+#include "launch/pack.hpp"
 #include "launch/team_sums.hpp"
 #include "tessera/core/rounding.hpp"
 

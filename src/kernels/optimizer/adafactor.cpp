@@ -1,9 +1,8 @@
 #include "tessera/kernels/optimizer/adafactor.hpp"
 
 #include "launch/partial_sums.hpp"
-#include "optimizer/adafactor_means.hpp"
+#include "optimizer/adafactor_rule.hpp"
 #include "optimizer/adafactor_sums.hpp"
-#include "optimizer/adafactor_update.hpp"
 
 namespace tessera::kernels {
 namespace {

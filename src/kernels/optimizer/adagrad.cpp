@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/adagrad.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/adam_variants.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include <cmath>
 

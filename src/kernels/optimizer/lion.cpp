@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/lion.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include "optimizer/quantized_launch.hpp"
 #include "optimizer/segment_update.hpp"

@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/one_bit_lamb.hpp"
+#include "tessera/kernels/optimizer/lamb.hpp"
 
 #include "launch/partial_sums.hpp"
 #include "optimizer/one_bit_lamb_rule.hpp"

@@ -5,7 +5,7 @@
 
 #include "optimizer/segment_update.hpp"
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/optimizer/one_bit_lamb.hpp"
+#include "tessera/kernels/optimizer/lamb.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -20,7 +20,7 @@
 
 #include "launch/pack.hpp"
 #include "tessera/core/dtype.hpp"
-#include "tessera/kernels/elementwise/step_decision.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 namespace tessera::kernels::detail {
 

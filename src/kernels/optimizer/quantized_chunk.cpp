@@ -1,7 +1,5 @@
 #include "optimizer/quantized_chunk.hpp"
 
-#include "optimizer/quantization_table.hpp"
-
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
 #define TESSERA_MAPS_IN_REGISTERS
 #if defined(__GNUC__) && !defined(__clang__)

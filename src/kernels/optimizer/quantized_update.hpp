@@ -11,9 +11,8 @@
 #include "launch/prefetch.hpp"
 #include "launch/typed_values.hpp"
 #include "optimizer/optimizer_rule.hpp"
-#include "optimizer/quantization_table.hpp"
 #include "optimizer/quantized_chunk.hpp"
-#include "tessera/kernels/optimizer/quantized_update.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/sgd.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include "optimizer/segment_update.hpp"
 

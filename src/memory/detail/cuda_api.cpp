@@ -1,6 +1,6 @@
 // The CUDA runtime API behind DeviceApi. Sections are those of the "CUDA Runtime API" reference
 // manual, chapter 6 "Modules".
-#include "detail/cuda_api.hpp"
+#include "detail/device_api.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "detail/device_faults.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::memory::detail {

@@ -11,7 +11,6 @@
 #include "tessera/core/rounding.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/limits.hpp"
-#include "tessera/memory/memory_use.hpp"
 
 namespace tessera::memory::detail {
 namespace {

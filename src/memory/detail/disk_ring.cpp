@@ -1,5 +1,9 @@
 #include "detail/disk_ring.hpp"
 
+#include <cerrno>
+
+#include "tessera/memory/swap_file.hpp"
+
 #ifdef TESSERA_HAVE_URING
 #include <liburing.h>
 #include <pthread.h>
@@ -13,10 +17,9 @@
 #include <mutex>
 #include <thread>
 
-#include "detail/disk_progress.hpp"
 #include "detail/event_state.hpp"
-#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 #endif
 
 namespace tessera::memory::detail {
@@ -253,5 +256,23 @@ std::unique_ptr<DiskRing> make_disk_ring(std::string const&, SwapOptions const&,
 }
 
 #endif
+
+namespace {
+
+constexpr int most_attempts = 16;
+
+}  // namespace
+
+/// A request that continues in the middle of a page would not be aligned: that page is repeated.
+int DiskProgress::advance(ssize_t result) {
+  bool const is_interrupted = result == -EINTR || result == -EAGAIN;
+  if (result < 0 && !is_interrupted) return static_cast<int>(-result);
+  auto const bytes = is_interrupted ? 0 : static_cast<std::size_t>(result);
+  bool const is_last = bytes == remaining();
+  std::size_t const usable = is_last ? bytes : bytes / swap_alignment * swap_alignment;
+  completed_ += usable;
+  attempts_ = usable > 0 ? 0 : attempts_ + 1;
+  return attempts_ < most_attempts || remaining() == 0 ? 0 : EIO;
+}
 
 }  // namespace tessera::memory::detail

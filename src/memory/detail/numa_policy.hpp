@@ -1,5 +1,5 @@
 #pragma once
-/// The memory policy of buffers: memory/numa.hpp.
+/// The memory policy of buffers: memory/buffer.hpp.
 
 #include <cstddef>
 #include <vector>

@@ -12,7 +12,6 @@
 #include "layers/embedding.hpp"
 #include "layers/host_staging.hpp"
 #include "layers/lm_head.hpp"
-#include "layers/rotary_staging.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/model/decoder/causal_lm.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <chrono>
 
+#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/host_buffer.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/stream_queue.hpp"
 

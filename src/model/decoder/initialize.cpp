@@ -1,4 +1,4 @@
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "decoder/assemble.hpp"
-#include "families/model_options.hpp"
-#include "layers/layer_plan.hpp"
+#include "families/fields.hpp"
+#include "layers/planning.hpp"
 #include "layers/tape.hpp"
 
 namespace tessera::model {

@@ -139,4 +139,182 @@ std::string Fields::text(std::string_view key) const {
   return found.as_string();
 }
 
+namespace {
+
+/// Frequencies that depend on the length of a row.
+void check_documents(DecoderDescription const& description) {
+  if (!description.documents.reset_position_ids || !description.rotary) return;
+  using enum kernels::RotaryScaling;
+  auto const scaling = description.rotary->scaling;
+  TESSERA_VALIDATE(scaling != dynamic && scaling != longrope, ConfigError, "rope_type ",
+                   scaling == dynamic ? "dynamic" : "longrope",
+                   " with reset_position_ids: its frequencies would depend on the longest document "
+                   "of a micro-batch; leave reset_position_ids out");
+}
+
+void replace_head(DecoderDescription& description, HeadOptions const& head) {
+  TESSERA_VALIDATE(head.outputs >= 1 && !head.name.empty(), ConfigError, "a head '", head.name,
+                   "' with ", head.outputs, " outputs: it needs a name and at least one output");
+  TESSERA_VALIDATE(!description.lora, ConfigError, "adapters with the head ", head.name,
+                   " of one's own: adapters freeze it; leave use_peft_lora out");
+  description.replaced_head = description.names.head;
+  description.head_outputs = head.outputs;
+  description.names.head = head.name;
+  description.names.head_bias.clear();
+  description.logit_cap = 0.0;
+  description.tied = false;
+}
+
+std::string_view torch_name(Dtype dtype) {
+  return dtype == Dtype::bf16 ? "bfloat16" : dtype == Dtype::fp16 ? "float16" : "float32";
+}
+
+}  // namespace
+
+void apply_options(DecoderDescription& description, ModelOptions const& options) {
+  Dtype const dtype = options.dtype;
+  TESSERA_VALIDATE(dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16,
+                   ConfigError, "a model in ", name_of(dtype),
+                   " is not supported; use fp32, bf16 or fp16");
+  description.label_smoothing = options.label_smoothing;
+  description.embedding.noise_alpha = options.neftune_noise_alpha;
+  description.frozen = options.frozen_parameters;
+  description.documents = options.documents;
+  check_documents(description);
+  if (options.head) replace_head(description, *options.head);
+}
+
+void write_options(ConfigTree& config, ModelOptions const& options, std::string_view architecture) {
+  std::string const own = options.head ? options.head->architecture : "";
+  if (std::string const name = own.empty() ? std::string(architecture) : own; !name.empty())
+    config.set("architectures", ConfigTree::Array{name});
+  if (options.head && !config.contains("id2label")) config.set("num_labels", options.head->outputs);
+  config.erase("torch_dtype");
+  config.set("dtype", torch_name(options.dtype));
+}
+
+namespace {
+
+using kernels::RotaryOptions;
+using kernels::RotaryScaling;
+
+/// The object of a member, empty where it is missing or null. transformers prefers rope_scaling.
+ConfigTree parameters_of(ConfigTree const& config) {
+  for (char const* key : {"rope_scaling", "rope_parameters"}) {
+    ConfigTree const* const found = config.find(key);
+    if (!found || found->is_null()) continue;
+    TESSERA_VALIDATE(found->is_object(), ConfigError, "config.json: ", key, " is ",
+                     found->type_name(), "; it must be an object or null");
+    for (char const* nested : {"full_attention", "sliding_attention"})
+      TESSERA_VALIDATE(!found->contains(nested), ConfigError, "config.json: ", key, ".", nested,
+                       ": rotary positions that differ between layers are not supported; use a "
+                       "model with one rope_theta");
+    return *found;
+  }
+  return ConfigTree::object();
+}
+
+RotaryScaling scaling_of(ConfigTree const& parameters) {
+  std::string const type =
+      parameters.get_string("rope_type", parameters.get_string("type", "default"));
+  for (auto const& [name, scaling] : {std::pair("default", RotaryScaling::none),
+                                      {"linear", RotaryScaling::linear},
+                                      {"dynamic", RotaryScaling::dynamic},
+                                      {"yarn", RotaryScaling::yarn},
+                                      {"llama3", RotaryScaling::llama3},
+                                      {"longrope", RotaryScaling::longrope},
+                                      {"su", RotaryScaling::longrope}})
+    if (type == name) return scaling;
+  throw ConfigError(
+      concat("config.json: rope_type '", type,
+             "' is not supported; supported are default, linear, dynamic, yarn, "
+             "llama3 and longrope; a model trained up to original_max_position_embeddings can be "
+             "used with rope_type default"));
+}
+
+std::vector<double> numbers(ConfigTree const& parameters, std::string const& key) {
+  ConfigTree const* const list = parameters.find(key);
+  TESSERA_VALIDATE(list && list->is_array(), ConfigError, "config.json: ", key,
+                   " of rope_scaling is ", list ? list->type_name() : "missing",
+                   "; longrope needs a list of numbers");
+  std::vector<double> out;
+  for (auto const& value : list->as_array()) {
+    TESSERA_VALIDATE(value.is_number(), ConfigError, "config.json: ", key,
+                     " of rope_scaling has the value ", value.dump(), "; all must be numbers");
+    out.push_back(value.as_double());
+  }
+  return out;
+}
+
+/// A member of the parameters, else of the configuration under @p older, else @p otherwise.
+double real_of(ConfigTree const& parameters, std::string_view key, ConfigTree const& config,
+               std::string_view older, double otherwise) {
+  if (Fields const inner(parameters); inner.is_set(key)) return inner.real(key);
+  if (Fields const outer(config); !older.empty() && outer.is_set(older)) return outer.real(older);
+  return otherwise;
+}
+
+}  // namespace
+
+RotaryOptions read_rotary(ConfigTree const& config, RotaryFields const& of) {
+  ConfigTree const parameters = parameters_of(config);
+  Fields const inner(parameters), outer(config);
+  auto const real = [&](std::string_view key, double otherwise) {
+    return inner.is_set(key) ? inner.real(key) : otherwise;
+  };
+  RotaryOptions out;
+  out.scaling = scaling_of(parameters);
+  double const part =
+      real_of(parameters, "partial_rotary_factor", config, of.partial, of.partial_default);
+  TESSERA_VALIDATE(part > 0.0 && part <= 1.0, ConfigError, "config.json: ", of.partial, " is ",
+                   part, "; the rotated part of a head must be above 0 and at most 1");
+  out.rotary_dim = static_cast<int>(of.head_dim * part);
+  TESSERA_VALIDATE(out.rotary_dim % 2 == 0 && out.rotary_dim > 0, ConfigError,
+                   "config.json: rotary positions need an even number of dimensions of a head, "
+                   "but ",
+                   out.rotary_dim, " of ", of.head_dim,
+                   " are rotated; choose head_dim and partial_rotary_factor accordingly");
+  out.theta = real_of(parameters, "rope_theta", config, of.theta, 10000.0);
+  out.max_positions = outer.positive("max_position_embeddings");
+  out.original_max_positions =
+      inner.positive_or("original_max_position_embeddings",
+                        outer.positive_or("original_max_position_embeddings", out.max_positions));
+  bool const needs_factor = out.scaling != RotaryScaling::none &&
+                            out.scaling != RotaryScaling::yarn &&
+                            out.scaling != RotaryScaling::longrope;
+  out.factor = needs_factor ? inner.real("factor")
+                            : real("factor", static_cast<double>(out.max_positions) /
+                                                 static_cast<double>(out.original_max_positions));
+  if (out.scaling == RotaryScaling::llama3) {
+    out.low_freq_factor = inner.real("low_freq_factor");
+    out.high_freq_factor = inner.real("high_freq_factor");
+  }
+  if (out.scaling == RotaryScaling::longrope) {
+    out.short_factor = numbers(parameters, "short_factor");
+    out.long_factor = numbers(parameters, "long_factor");
+  }
+  out.beta_fast = real("beta_fast", 32.0);
+  out.beta_slow = real("beta_slow", 1.0);
+  out.mscale = real("mscale", 0.0);
+  out.mscale_all_dim = real("mscale_all_dim", 0.0);
+  if (inner.is_set("attention_factor")) out.attention_factor = inner.real("attention_factor");
+  if (inner.is_set("truncate")) out.truncate = inner.flag("truncate");
+  (void)kernels::rotary_frequencies(out);  // refuses values without a meaning
+  return out;
+}
+
+std::int64_t max_positions(ConfigTree const& config, RotaryOptions const& rotary) {
+  std::int64_t const trained = Fields(config).positive("max_position_embeddings");
+  if (rotary.scaling != RotaryScaling::dynamic || rotary.factor <= 1.0) return trained;
+  double const extended = rotary.factor * static_cast<double>(trained);
+  return extended < 0x1.0p31 ? static_cast<std::int64_t>(extended) : INT32_MAX;
+}
+
+bool has_older_rotary_fields(ConfigTree const& config) {
+  for (char const* key :
+       {"rope_theta", "rope_scaling", "rotary_emb_base", "rotary_pct", "partial_rotary_factor"})
+    if (config.contains(key)) return true;
+  return false;
+}
+
 }  // namespace tessera::model::detail

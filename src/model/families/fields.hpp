@@ -1,12 +1,17 @@
 #pragma once
-/// Typed reads of a Hugging Face config.json whose errors name the field.
+/// Typed reads of a Hugging Face config.json whose errors name the field; its rotary positions, as
+/// transformers 5 writes them (`rope_parameters`) and as transformers 4 does (`rope_theta`,
+/// `rope_scaling`); and what ModelOptions change in it and in the description of a decoder.
 
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "decoder/description.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/kernels/attention/rotary_tables.hpp"
 #include "tessera/kernels/elementwise/activation.hpp"
+#include "tessera/model/families/registry.hpp"
 
 namespace tessera::model::detail {
 
@@ -48,5 +53,29 @@ class Fields {
   ConfigTree const& value(std::string_view key) const;
   ConfigTree const& config_;
 };
+
+/// All but the adapters, whose targets depend on the family.
+/// @throws ConfigError for options that contradict each other or the description
+void apply_options(DecoderDescription& description, ModelOptions const& options);
+/// Notes the dtype, the head and the class: @p architecture, unless the head has one.
+void write_options(ConfigTree& config, ModelOptions const& options, std::string_view architecture);
+
+/// What a family says about its fields.
+struct RotaryFields {
+  int head_dim = 0;
+  std::string_view theta = "rope_theta";  ///< of transformers 4, as the following
+  std::string_view partial = "partial_rotary_factor";
+  double partial_default = 1.0;  ///< part of a head that is rotated
+};
+
+/// @throws ConfigError naming a field that is unsupported, missing or of the wrong type
+kernels::RotaryOptions read_rotary(ConfigTree const& config, RotaryFields const& of);
+
+/// Most positions in a row: max_position_embeddings, or what dynamic scaling extends it to.
+std::int64_t max_positions(ConfigTree const& config, kernels::RotaryOptions const& rotary);
+
+/// The fields of transformers 4. Where a file has one of them, the default of rope_parameters does
+/// not count.
+bool has_older_rotary_fields(ConfigTree const& config);
 
 }  // namespace tessera::model::detail

@@ -1,8 +1,6 @@
-#include "families/gemma.hpp"
+#include "families/family.hpp"
 
 #include <cmath>
-
-#include "families/llama.hpp"
 
 namespace tessera::model::detail {
 namespace {

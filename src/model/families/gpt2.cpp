@@ -1,4 +1,4 @@
-#include "families/gpt2.hpp"
+#include "families/family.hpp"
 
 #include <cmath>
 

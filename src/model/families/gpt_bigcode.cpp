@@ -1,6 +1,4 @@
-#include "families/gpt_bigcode.hpp"
-
-#include "families/gpt2.hpp"
+#include "families/family.hpp"
 
 namespace tessera::model::detail {
 namespace {

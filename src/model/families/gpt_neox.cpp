@@ -1,8 +1,8 @@
-#include "families/gpt_neox.hpp"
+#include "families/family.hpp"
 
 #include <cmath>
 
-#include "families/rotary_fields.hpp"
+#include "families/fields.hpp"
 
 namespace tessera::model::detail {
 namespace {

@@ -1,8 +1,8 @@
-#include "families/llama.hpp"
+#include "families/family.hpp"
 
 #include <cmath>
 
-#include "families/rotary_fields.hpp"
+#include "families/fields.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::model::detail {

@@ -1,6 +1,4 @@
-#include "families/olmo2.hpp"
-
-#include "families/llama.hpp"
+#include "families/family.hpp"
 
 namespace tessera::model::detail {
 namespace {

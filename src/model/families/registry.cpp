@@ -6,16 +6,8 @@
 #include <charconv>
 
 #include "decoder/assemble.hpp"
-#include "families/gemma.hpp"
-#include "families/gpt2.hpp"
-#include "families/gpt_bigcode.hpp"
-#include "families/gpt_neox.hpp"
-#include "families/llama.hpp"
-#include "families/model_options.hpp"
-#include "families/olmo2.hpp"
-#include "families/phi.hpp"
-#include "families/rotary_fields.hpp"
-#include "families/starcoder2.hpp"
+#include "families/family.hpp"
+#include "families/fields.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::model {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "layers/head_norm.hpp"
+#include "layers/norm.hpp"
 #include "layers/qkv_projection.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 namespace tessera::model::detail {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "layers/pass.hpp"
-#include "tessera/kernels/elementwise/noise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 namespace tessera::model::detail {
 

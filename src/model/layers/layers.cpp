@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "layers/attention.hpp"
-#include "layers/layer_plan.hpp"
 #include "layers/mlp.hpp"
 #include "layers/norm.hpp"
+#include "layers/planning.hpp"
 #include "layers/tape.hpp"
 
 namespace tessera::model {

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/elementwise/accuracy.hpp"
 #include "tessera/kernels/elementwise/activation.hpp"
-#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/kernels/launch/kernel_times.hpp"
 #include "tessera/kernels/loss/cross_entropy.hpp"

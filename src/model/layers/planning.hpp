@@ -2,9 +2,13 @@
 /// The weights of a pass that is only planned: the pass makes its allocations in an arena without
 /// memory, and no kernel runs.
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "layers/pass.hpp"
+#include "tessera/kernels/attention/rotary_tables.hpp"
+#include "tessera/memory/param_provider.hpp"
 
 namespace tessera::model::detail {
 
@@ -24,6 +28,29 @@ class PlanningParams final : public memory::ParamProvider {
   std::vector<UnitSpec> const& units_;
   Dtype dtype_;
   std::vector<bool> has_gradient_;
+};
+
+// What the parts of a layer of one's own learn and leave while a model is composed.
+
+/// The attention parts of a model, in the order in which they were built.
+struct AttentionParts {
+  int count = 0;
+  int kv_heads = 0, head_dim = 0;  ///< of the first one
+  bool equal = true;               ///< all others have the same
+
+  void add(int kv, int dim) {
+    if (count++ == 0) kv_heads = kv, head_dim = dim;
+    equal = equal && kv == kv_heads && dim == head_dim;
+  }
+};
+
+struct LayerPlan {
+  memory::UnitSpec& unit;
+  std::string name;
+  std::optional<kernels::RotaryOptions> const& rotary;
+  AttentionParts& attention;
+
+  std::string below(std::string const& part) const { return name + "." + part; }
 };
 
 }  // namespace tessera::model::detail

@@ -1,7 +1,7 @@
-#include "detail/adagrad.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/optimizer/adagrad.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::optim::detail {
 namespace {

@@ -1,9 +1,9 @@
-#include "detail/adam_variants.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include <cmath>
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/optimizer/adam_variants.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::optim::detail {
 namespace {

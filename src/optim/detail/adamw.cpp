@@ -1,7 +1,7 @@
-#include "detail/adamw.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::optim::detail {
 namespace {

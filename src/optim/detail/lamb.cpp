@@ -1,4 +1,4 @@
-#include "detail/lamb.hpp"
+#include "detail/one_bit.hpp"
 
 #include <cmath>
 

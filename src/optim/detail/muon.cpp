@@ -1,10 +1,10 @@
-#include "detail/muon.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include <algorithm>
 #include <cctype>
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/kernels/optimizer/muon.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
 

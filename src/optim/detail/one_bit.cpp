@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "tessera/kernels/optimizer/adamw.hpp"
-#include "tessera/kernels/optimizer/one_bit.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/optim/compression.hpp"
 
 namespace tessera::optim::detail {

@@ -1,10 +1,9 @@
-#include "detail/one_bit_lamb.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include "detail/elementwise.hpp"
-#include "detail/lamb.hpp"
 #include "detail/one_bit.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/optimizer/one_bit_lamb.hpp"
+#include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 

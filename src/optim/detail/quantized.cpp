@@ -1,9 +1,7 @@
-#include "detail/quantized.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include "detail/elementwise.hpp"
-#include "tessera/kernels/optimizer/adamw.hpp"
-#include "tessera/kernels/optimizer/lion.hpp"
-#include "tessera/kernels/optimizer/rmsprop.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::optim::detail {
 namespace {

@@ -1,8 +1,8 @@
-#include "detail/sgd.hpp"
+#include "detail/optimizer_table.hpp"
 
 #include "detail/elementwise.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/optimizer/sgd.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::optim::detail {
 namespace {

@@ -1,8 +1,7 @@
-#include "tessera/train/report/library_versions.hpp"
-
-#include "tessera/kernels/gemm/gemm_library.hpp"
-#include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/report/version.hpp"
+
+#include "tessera/kernels/gemm/gemm_headers.hpp"
+#include "tessera/topology/mpi_session.hpp"
 
 namespace tessera::train {
 

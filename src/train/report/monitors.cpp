@@ -1,13 +1,21 @@
 #include "tessera/train/report/monitors.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -70,6 +78,111 @@ void Monitors::append_row(std::int64_t samples, Scalar const& scalar) {
     if (!out.flush()) throw IoError("cannot write " + file.string());
   } catch (IoError const& e) {
     log::warning(concat("a row of csv_monitor could not be written: ", e.what()));
+  }
+}
+
+namespace {
+
+/// CRC-32C (Castagnoli), reflected.
+std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < table.size(); ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) ? 0x82F63B78u : 0u);
+    table[i] = value;
+  }
+  return table;
+}
+
+std::uint32_t crc32c(std::string const& bytes) {
+  static auto const table = crc_table();
+  std::uint32_t crc = 0xFFFFFFFFu;
+  for (char const c : bytes) crc = table[(crc ^ static_cast<unsigned char>(c)) & 0xFF] ^ (crc >> 8);
+  return crc ^ 0xFFFFFFFFu;
+}
+
+/// Integers and floating-point numbers in little-endian order.
+template <class Number>
+std::string little_endian(Number number) {
+  std::string out(sizeof number, '\0');
+  std::memcpy(out.data(), &number, sizeof number);
+  return out;
+}
+
+std::string masked_crc(std::string const& bytes) {
+  std::uint32_t const crc = crc32c(bytes);
+  return little_endian(((crc >> 15) | (crc << 17)) + 0xA282EAD8u);
+}
+
+// Protocol buffers: a field is its number and wire type, then the value.
+enum class Wire { varint = 0, bytes8 = 1, text = 2, bytes4 = 5 };
+
+std::string varint(std::uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7F) | 0x80);
+  return out + static_cast<char>(value);
+}
+std::string key(int field, Wire wire) {
+  return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
+}
+std::string text_field(int field, std::string const& text) {
+  return key(field, Wire::text) + varint(text.size()) + text;
+}
+
+/// tensorflow.Event: wall_time 1, step 2, file_version 3, summary 5, session_log 7.
+std::string event(std::int64_t step, std::string const& content) {
+  double const now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return key(1, Wire::bytes8) + little_endian(now) + key(2, Wire::varint) +
+         varint(static_cast<std::uint64_t>(step)) + content;
+}
+
+/// tensorflow.Summary of values {tag 1, simple_value 2}.
+std::string summary(std::vector<Scalar> const& scalars) {
+  std::string out;
+  for (auto const& scalar : scalars)
+    out += text_field(1, text_field(1, scalar.tag) + key(2, Wire::bytes4) +
+                             little_endian(static_cast<float>(scalar.value)));
+  return text_field(5, out);
+}
+
+}  // namespace
+
+std::string tf_record(std::string const& data) {
+  std::string const length = little_endian(static_cast<std::uint64_t>(data.size()));
+  return length + masked_crc(length) + data + masked_crc(data);
+}
+
+EventFile::EventFile(std::filesystem::path const& directory, std::int64_t first_step) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  TESSERA_VALIDATE(!error, IoError, "cannot create ", directory.string(), ": ", error.message(),
+                   "; choose a --logging_dir or output_path that can be written");
+  auto const now = std::chrono::duration_cast<std::chrono::seconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  file_ = directory / concat("events.out.tfevents.", now, ".", host_name(), ".", ::getpid(), ".0");
+  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw IoError(with_errno("cannot open " + file_.string(), errno));
+  append(event(0, text_field(3, "brain.Event:2")));
+  constexpr std::uint64_t session_start = 1;
+  if (first_step > 1)
+    append(event(first_step, text_field(7, key(1, Wire::varint) + varint(session_start))));
+}
+
+EventFile::~EventFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void EventFile::write(std::int64_t step, std::vector<Scalar> const& scalars) {
+  append(event(step, summary(scalars)));
+}
+
+void EventFile::append(std::string const& data) {
+  try {
+    write_all(descriptor_, tf_record(data), file_);
+  } catch (IoError const& e) {
+    log::warning(concat("a TensorBoard record could not be written: ", e.what()));
   }
 }
 

@@ -18,7 +18,6 @@
 #include "tessera/core/clock.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/files.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/process.hpp"
 #include "tessera/topology/launcher.hpp"

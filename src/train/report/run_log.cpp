@@ -10,7 +10,7 @@
 #include "tessera/core/clock.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/train/report/results.hpp"
+#include "tessera/train/report/metrics_file.hpp"
 #include "tessera/train/report/used_paths.hpp"
 
 namespace tessera::train {

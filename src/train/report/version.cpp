@@ -1,6 +1,6 @@
 #include "tessera/train/report/version.hpp"
 
-#include "tessera/checkpoint/format/hdf5_version.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/kernels/gemm/gemm_headers.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/mpi_headers.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"

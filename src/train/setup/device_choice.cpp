@@ -4,18 +4,17 @@
 
 #include <numeric>
 
-#include "tessera/config/memory_bounds.hpp"
-#include "tessera/core/affinity.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
-#include "tessera/memory/multiprocessors.hpp"
-#include "tessera/memory/numa.hpp"
-#include "tessera/memory/simulated_device.hpp"
+#include "tessera/topology/cores.hpp"
 #include "tessera/topology/device_binding.hpp"
-#include "tessera/topology/device_locality.hpp"
-#include "tessera/topology/processors.hpp"
+#include "tessera/topology/gpu_inventory.hpp"
 
 namespace tessera::train {
 namespace {

@@ -1,13 +1,20 @@
 #include "tessera/train/setup/memory_plan.hpp"
 
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
 #include <algorithm>
+#include <map>
 #include <utility>
 
-#include "tessera/comm/base/planning.hpp"
+#include "tessera/comm/base/recording.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/rounding.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
+#include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/planning.hpp"
-#include "tessera/memory/recent_peak.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::train {
@@ -148,6 +155,93 @@ PlannedSteps plan_steps(model::CausalLm& model, PlannedRun const& run, int micro
   out.work = trace.take_work();  // before memory(), whose copies of states are no part of a step
   out.memory = planned.memory();
   return out;
+}
+
+namespace {
+
+std::string bytes_text(std::size_t count) { return human_bytes(static_cast<std::int64_t>(count)); }
+
+std::string names_of(SwapRoom const& room) {
+  std::string out;
+  for (auto const& directory : room.directories)
+    out += concat(out.empty() ? "" : " and ", directory.string());
+  return out;
+}
+
+/// What the engine of a rank will need, without its memory and files.
+zero::MemoryReport planned_memory(zero::EngineConfig const& config,
+                                  std::vector<memory::UnitSpec> const& units, int ranks,
+                                  StatesOf states) {
+  memory::BufferPlanning const without_memory;
+  memory::PlanningQueue compute(states.space);
+  auto const comm = comm::make_planning_collectives(ranks, states.space);
+  if (states.pass == memory::Pass::evaluation)
+    return zero::make_weights(config, units, *comm, compute)->memory();
+  return zero::make_engine(config, units, *comm, compute)->memory();
+}
+
+/// Of several directories each one takes the same part.
+void add(std::map<dev_t, SwapRoom>& rooms, memory::SwapDirectories const& directories,
+         std::size_t bytes, std::size_t SwapRoom::*part) {
+  for (auto const& directory : directories) {
+    struct stat file {};
+    struct statvfs system {};
+    bool const is_known =
+        ::stat(directory.c_str(), &file) == 0 && ::statvfs(directory.c_str(), &system) == 0;
+    if (!is_known || system.f_blocks == 0) continue;  // no blocks: not of files, such as /proc
+    auto& room = rooms[file.st_dev];
+    auto& names = room.directories;
+    if (std::find(names.begin(), names.end(), directory) == names.end()) names.push_back(directory);
+    room.*part += ceil_divide(bytes, directories.size());
+    room.free = static_cast<std::size_t>(system.f_bavail) * system.f_frsize;
+  }
+}
+
+}  // namespace
+
+std::vector<SwapRoom> swap_rooms(zero::EngineConfig const& config,
+                                 zero::MemoryReport const& memory) {
+  std::map<dev_t, SwapRoom> found;
+  if (auto const& swap = config.optimizer_swap)
+    add(found, swap->transfers.directories, memory.swapped - memory.swapped_weights,
+        &SwapRoom::optimizer);
+  if (auto const& swap = config.weight_swap)
+    add(found, swap->transfers.directories, memory.swapped_weights, &SwapRoom::weights);
+  std::vector<SwapRoom> out;
+  for (auto& [device, room] : found) out.push_back(std::move(room));
+  return out;
+}
+
+std::string swap_shortage(std::vector<SwapRoom> const& rooms, int ranks, std::string const& host) {
+  for (auto const& room : rooms) {
+    auto const needed = room.needed(ranks);
+    if (needed <= room.free) continue;
+    auto const all = static_cast<std::size_t>(ranks);
+    return concat("nvme_path ", names_of(room), " on host ", host, " has ", bytes_text(room.free),
+                  " free, and swap files of ", counted(ranks, "rank"), " there need ",
+                  bytes_text(needed), " (master weights and optimizer states ",
+                  bytes_text(all * room.optimizer), ", weights ", bytes_text(all * room.weights),
+                  "); free ", bytes_text(needed - room.free),
+                  ", name more drives in nvme_path, separated by ':', use more nodes, or set "
+                  "device \"cpu\" for one of offload_optimizer and offload_param");
+  }
+  return {};
+}
+
+void check_swap_room(zero::EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
+                     topology::RankInfo const& rank, comm::Collectives& comm, StatesOf states) {
+  if (!config.optimizer_swap && !config.weight_swap) return;
+  auto const rooms = swap_rooms(config, planned_memory(config, units, comm.size(), states));
+  auto const shortage = swap_shortage(rooms, rank.local_size, rank.host);
+  auto const first = comm::all_reduce_value(
+      comm, std::int64_t{shortage.empty() ? comm.size() : comm.rank()}, comm::ReduceOp::min);
+  if (first < comm.size())
+    throw IoError(comm::broadcast_bytes(comm, shortage, static_cast<int>(first)));
+  for (auto const& room : rooms)
+    log::info(concat("nvme_path ", names_of(room), ": swap files of ",
+                     counted(rank.local_size, "rank"), " of this node need ",
+                     bytes_text(room.needed(rank.local_size)), " of ", bytes_text(room.free),
+                     " free"));
 }
 
 }  // namespace tessera::train

@@ -1,4 +1,4 @@
-#include "tessera/train/setup/model_config.hpp"
+#include "tessera/train/setup/model_source.hpp"
 
 #include "tessera/core/error.hpp"
 #include "tessera/model/families/registry.hpp"

@@ -5,10 +5,9 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/topology/node_files.hpp"
 #include "tessera/train/setup/adapter.hpp"
-#include "tessera/train/setup/model_config.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;

@@ -16,15 +16,14 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
-#include "tessera/topology/node_size.hpp"
-#include "tessera/train/report/memory_breakdown.hpp"
-#include "tessera/train/report/swap_report.hpp"
+#include "tessera/topology/rank_groups.hpp"
+#include "tessera/train/report/used_paths.hpp"
 #include "tessera/train/setup/activation_memory.hpp"
 #include "tessera/train/setup/adapter.hpp"
 #include "tessera/train/setup/device_choice.hpp"
 #include "tessera/train/setup/engine_config.hpp"
-#include "tessera/train/setup/sampler_config.hpp"
-#include "tessera/train/setup/swap_room.hpp"
+#include "tessera/train/setup/memory_plan.hpp"
+#include "tessera/train/setup/training_data.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "tessera/comm/base/synchronous.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/train/step/stop_request.hpp"
 

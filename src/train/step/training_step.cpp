@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "tessera/core/clock.hpp"
-#include "tessera/optim/deepspeed_lr_schedule.hpp"
+#include "tessera/optim/schedule.hpp"
 
 namespace tessera::train {
 

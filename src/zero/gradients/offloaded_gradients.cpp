@@ -7,8 +7,8 @@
 #include "gradients/reducer.hpp"
 #include "gradients/unit_progress.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
+#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/host_buffer.hpp"
 
 namespace tessera::zero::detail {
 

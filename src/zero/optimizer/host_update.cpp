@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/host_buffer.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::zero::detail {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <span>
 
-#include "tessera/comm/base/synchronous.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/exact_sum.hpp"
-#include "tessera/kernels/elementwise/exact_squares.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 namespace tessera::zero::detail {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "gradients/offloaded_gradients.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
-#include "tessera/kernels/elementwise/step_decision.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/zero/optimizer/step_values.hpp"
 #include "transfer/comm_buffer.hpp"

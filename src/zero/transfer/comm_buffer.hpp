@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/memory/host_buffer.hpp"
+#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/swap_file.hpp"
 
 namespace tessera::zero::detail {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "tessera/kernels/elementwise/elementwise.hpp"
+#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/host_buffer.hpp"
 #include "transfer/weight_store.hpp"
 
 namespace tessera::zero::detail {

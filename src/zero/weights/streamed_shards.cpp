@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/memory/host_buffer.hpp"
 #include "tessera/memory/stream_queue.hpp"
 #include "transfer/comm_buffer.hpp"
 

@@ -1,4 +1,4 @@
-#include "format/detail/chunk_codec.hpp"
+#include "format/detail/chunk_reader.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 /// Runs of elements cut into hyperslabs, against a count over all elements.
-#include "format/detail/hyperslab.hpp"
+#include "format/detail/hdf5.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 /// Manifests whose parts contradict each other are refused, whoever wrote them.
-#include "format/detail/manifest_check.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
 
 #include <functional>
 

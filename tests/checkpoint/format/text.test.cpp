@@ -1,4 +1,4 @@
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -4,9 +4,7 @@
 
 #include "fixture.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
 #include "tessera/checkpoint/interchange/tensor_writer.hpp"
-#include "tessera/checkpoint/interchange/torch_writer.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -1,4 +1,4 @@
-#include "interchange/detail/parameter_names.hpp"
+#include "interchange/detail/training_source.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,9 @@
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 
 #include <cmath>
 
 #include "fixture.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
-#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 

@@ -4,8 +4,8 @@
 #include <zlib.h>
 
 #include "fixture.hpp"
-#include "format/detail/chunk_codec.hpp"
-#include "tessera/checkpoint/format/view.hpp"
+#include "format/detail/chunk_reader.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/compare.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"

@@ -6,7 +6,6 @@
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
-#include "tessera/checkpoint/tools/export.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/model/families/registry.hpp"

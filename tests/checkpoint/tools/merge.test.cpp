@@ -2,7 +2,7 @@
 
 #include "fixture.hpp"
 #include "tessera/checkpoint/interchange/model_weights.hpp"
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -1,4 +1,4 @@
-#include "tessera/comm/base/planning.hpp"
+#include "tessera/comm/base/recording.hpp"
 
 #include <gtest/gtest.h>
 

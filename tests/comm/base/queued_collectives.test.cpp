@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/comm/base/synchronous.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::detail {

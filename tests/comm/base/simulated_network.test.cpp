@@ -1,5 +1,5 @@
 /// Operations between simulated nodes take the time of a network, those inside a node do not.
-#include "base/simulated_network.hpp"
+#include "base/queued_collectives.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/comm/base/synchronous.hpp"
+#include "tessera/comm/base/collectives.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/comm/compose/axis_communicator.hpp"
+#include "tessera/comm/compose/mesh.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "comm_test.hpp"
-#include "tessera/comm/base/planning.hpp"
+#include "tessera/comm/base/recording.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::test {

@@ -1,4 +1,4 @@
-#include "host/mpi_calls.hpp"
+#include "host/mpi_comm.hpp"
 
 #include <gtest/gtest.h>
 

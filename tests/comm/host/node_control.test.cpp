@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "host/loopback_transport.hpp"
-#include "tessera/comm/base/synchronous.hpp"
+#include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/process.hpp"
 

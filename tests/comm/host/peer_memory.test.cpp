@@ -1,4 +1,4 @@
-#include "host/peer_memory.hpp"
+#include "host/shared_memory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

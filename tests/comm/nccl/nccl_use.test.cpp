@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "nccl/note_nccl.hpp"
+#include "nccl/nccl_collectives.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm {

@@ -1,4 +1,4 @@
-#include "sequences/token_file.hpp"
+#include "sequences/sequence_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include "error_of.hpp"
 #include "scratch_files.hpp"
-#include "sequences/token_file.hpp"
+#include "sequences/sequence_file.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 

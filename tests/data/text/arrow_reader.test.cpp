@@ -1,5 +1,5 @@
 /// Oracle: files that pyarrow and datasets wrote (tests/oracles/arrow_files.py).
-#include "text/arrow_reader.hpp"
+#include "text/record_reader.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

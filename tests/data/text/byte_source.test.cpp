@@ -1,4 +1,4 @@
-#include "text/byte_source.hpp"
+#include "text/byte_stream.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tokenizer/added_token_list.hpp"
+#include "tokenizer/added_tokens.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tokenizer/bpe_model.hpp"
+#include "tokenizer/bpe.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

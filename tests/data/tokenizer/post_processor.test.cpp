@@ -1,4 +1,4 @@
-#include "tokenizer/post_processor.hpp"
+#include "tokenizer/token_decoder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 /// What tokenizers 0.23.3 gives; data.tokenizer compares more text.
-#include "tokenizer/text_cleaning.hpp"
+#include "tokenizer/normalizer.hpp"
 
 #include <gtest/gtest.h>
 

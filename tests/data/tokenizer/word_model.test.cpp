@@ -1,4 +1,4 @@
-#include "tokenizer/word_model.hpp"
+#include "tokenizer/tokenizer_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/learning_rate.hpp"
-#include "tessera/config/traps.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/train/setup/engine_config.hpp"

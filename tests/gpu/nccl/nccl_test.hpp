@@ -13,7 +13,7 @@
 #include "fake_nccl.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::comm::test {
 

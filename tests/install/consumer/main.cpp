@@ -1,5 +1,5 @@
 #include <cstdio>
-#include <tessera/config/arguments_table.hpp>
+#include <tessera/config/option_table.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/data/sequences/text_dataset.hpp>
 #include <tessera/zero/layout/partition_plan.hpp>

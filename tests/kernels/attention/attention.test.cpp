@@ -1,4 +1,4 @@
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 #include <barrier>
 #include <thread>

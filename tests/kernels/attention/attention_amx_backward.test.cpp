@@ -1,4 +1,4 @@
-#include "attention/attention_amx_backward.hpp"
+#include "attention/attention_amx.hpp"
 
 #include "bf16_attention_case.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"

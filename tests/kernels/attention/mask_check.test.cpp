@@ -4,7 +4,7 @@
 
 #include "attention/sample_run.hpp"
 #include "elementwise/dropout.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 #include "tessera/memory/buffer.hpp"
 
 namespace tessera::kernels::detail {

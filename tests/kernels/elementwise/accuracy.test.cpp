@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/accuracy.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 #include <gtest/gtest.h>
 

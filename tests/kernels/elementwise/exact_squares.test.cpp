@@ -1,6 +1,6 @@
 /// Exact sums of squares against a serial exact sum of the same tiles, for any division of the
 /// elements.
-#include "tessera/kernels/elementwise/exact_squares.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 #include <gtest/gtest.h>
 

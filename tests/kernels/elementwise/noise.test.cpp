@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/noise.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 #include "reference.hpp"
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/elementwise/sum.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 
 #include "fake_device.hpp"
 #include "reference.hpp"

@@ -1,5 +1,5 @@
 #include "tessera/kernels/gemm/gemm.hpp"
-#include "tessera/kernels/gemm/gemm_library.hpp"
+#include "tessera/kernels/gemm/gemm_headers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,6 @@
 
 #include <sstream>
 
-#include "tessera/kernels/gemm/gemm_library.hpp"
-
 namespace tessera::kernels {
 namespace {
 

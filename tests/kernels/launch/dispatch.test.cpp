@@ -11,18 +11,18 @@
 #include <string>
 
 #include "reference.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 #include "tessera/kernels/attention/attention_decode.hpp"
 #include "tessera/kernels/attention/key_value_cache.hpp"
 #include "tessera/kernels/attention/rotary.hpp"
 #include "tessera/kernels/elementwise/activation.hpp"
-#include "tessera/kernels/elementwise/column_sums.hpp"
+#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/kernels/loss/cross_entropy.hpp"
 #include "tessera/kernels/loss/embedding.hpp"
 #include "tessera/kernels/norm/layer_norm.hpp"
 #include "tessera/kernels/norm/rms_norm.hpp"
-#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::test {

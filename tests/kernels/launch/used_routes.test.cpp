@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launch/note_route.hpp"
+#include "launch/timed.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::kernels {

@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/adamw.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include <gtest/gtest.h>
 

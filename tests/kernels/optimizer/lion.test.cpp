@@ -1,5 +1,5 @@
 /// Its values are compared with stored ones in tests/optim.
-#include "tessera/kernels/optimizer/lion.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include "update_case.hpp"
 

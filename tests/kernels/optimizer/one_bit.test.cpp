@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/one_bit.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include "update_case.hpp"
 

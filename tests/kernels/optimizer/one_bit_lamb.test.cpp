@@ -1,5 +1,5 @@
 /// Trajectories are compared in tests/zero/engine/one_bit_optimizers.test.cpp.
-#include "tessera/kernels/optimizer/one_bit_lamb.hpp"
+#include "tessera/kernels/optimizer/lamb.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 /// Maps and codes against bitsandbytes and exhaustive search. The updates: tests/optim.
-#include "tessera/kernels/optimizer/quantized_update.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include <chrono>
 #include <cmath>
@@ -7,10 +7,8 @@
 #include <limits>
 
 #include "fake_device.hpp"
-#include "optimizer/quantization_table.hpp"
+#include "optimizer/quantized_chunk.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/kernels/optimizer/adamw.hpp"
-#include "tessera/kernels/optimizer/lion.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/stream_queue.hpp"
 #include "update_case.hpp"

@@ -1,5 +1,5 @@
 /// The SGD update against a double-precision reference and torch.optim.SGD.
-#include "tessera/kernels/optimizer/sgd.hpp"
+#include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 
 #include "fake_device.hpp"
 #include "gpt2_case.hpp"
-#include "tessera/memory/memory_use.hpp"
+#include "tessera/memory/limits.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "families/gemma.hpp"
+#include "families/family.hpp"
 
 #include "family_suite.hpp"
 

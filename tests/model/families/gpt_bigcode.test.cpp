@@ -1,4 +1,4 @@
-#include "families/gpt_bigcode.hpp"
+#include "families/family.hpp"
 
 #include "family_suite.hpp"
 

@@ -1,4 +1,4 @@
-#include "families/gpt_neox.hpp"
+#include "families/family.hpp"
 
 #include "family_suite.hpp"
 

@@ -1,4 +1,4 @@
-#include "families/llama.hpp"
+#include "families/family.hpp"
 
 #include "family_suite.hpp"
 

@@ -1,5 +1,5 @@
 /// What ModelOptions change in a description and in config.json.
-#include "families/model_options.hpp"
+#include "families/fields.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "families/olmo2.hpp"
+#include "families/family.hpp"
 
 #include "family_suite.hpp"
 

@@ -1,4 +1,4 @@
-#include "families/rotary_fields.hpp"
+#include "families/fields.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,9 @@
 /// Linear layers and models with fp8 products against references in double precision.
-#include "layers/float8_operand.hpp"
+#include "layers/linear.hpp"
 
 #include "family_suite.hpp"
 #include "float8_reference.hpp"
 #include "gpt2_case.hpp"
-#include "layers/linear.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/kernels/launch/kernel_times.hpp"
 

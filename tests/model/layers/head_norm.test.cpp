@@ -1,4 +1,4 @@
-#include "layers/head_norm.hpp"
+#include "layers/norm.hpp"
 
 #include "layer_case.hpp"
 

@@ -2,7 +2,7 @@
 #include "tessera/model/layers/lora.hpp"
 
 #include "family_suite.hpp"
-#include "tessera/model/decoder/initialize.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 
 namespace {
 

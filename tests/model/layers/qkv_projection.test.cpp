@@ -1,7 +1,7 @@
 #include "layers/qkv_projection.hpp"
 
 #include "layer_case.hpp"
-#include "tessera/kernels/attention/attention_backward.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 
 namespace tessera::model::detail::test {
 namespace {

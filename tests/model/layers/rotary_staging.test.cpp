@@ -1,4 +1,4 @@
-#include "layers/rotary_staging.hpp"
+#include "layers/host_staging.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/train/loop/best_model.hpp"
+#include "tessera/train/loop/model_export.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/train/report/event_file.hpp"
+#include "tessera/train/report/monitors.hpp"
 
 #include <gtest/gtest.h>
 

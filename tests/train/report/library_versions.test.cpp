@@ -1,9 +1,7 @@
-#include "tessera/train/report/library_versions.hpp"
+#include "tessera/train/report/version.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "tessera/train/report/version.hpp"
 
 namespace tessera::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/train/report/memory_breakdown.hpp"
+#include "tessera/train/report/used_paths.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tessera/train/report/results.hpp"
+#include "tessera/train/report/metrics_file.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/train/report/swap_report.hpp"
+#include "tessera/train/report/used_paths.hpp"
 
 #include <gmock/gmock.h>
 

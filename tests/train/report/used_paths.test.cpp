@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "nccl/note_nccl.hpp"
+#include "nccl/nccl_collectives.hpp"
 #include "small_run.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"
 #include "tessera/train/step/evaluator.hpp"

@@ -10,7 +10,7 @@
 #include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/device_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
-#include "tessera/memory/simulated_device.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::train {

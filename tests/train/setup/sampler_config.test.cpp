@@ -1,4 +1,4 @@
-#include "tessera/train/setup/sampler_config.hpp"
+#include "tessera/train/setup/training_data.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/train/setup/swap_room.hpp"
+#include "tessera/train/setup/memory_plan.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/statvfs.h>

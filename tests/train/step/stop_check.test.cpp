@@ -1,4 +1,4 @@
-#include "tessera/train/step/stop_check.hpp"
+#include "tessera/train/step/stop_request.hpp"
 
 #include <gtest/gtest.h>
 

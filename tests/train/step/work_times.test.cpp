@@ -1,4 +1,4 @@
-#include "tessera/train/step/work_times.hpp"
+#include "tessera/train/step/pass_timer.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

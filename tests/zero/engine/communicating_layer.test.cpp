@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/compose/axis_communicator.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
+#include "tessera/comm/compose/mesh.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/zero/engine/engine.hpp"
 

@@ -1,8 +1,10 @@
 #pragma once
-/// Finding and listing the checkpoints of a run.
+/// Finding and listing the checkpoints of a run, and writing their view.h5: virtual datasets over
+/// all shards.
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -102,5 +104,20 @@ bool holds_only_model(std::filesystem::path const& step_directory);
 
 /// The text of examine().
 std::string find_problem(std::filesystem::path const& step_directory);
+
+/// Bytes done of those to do.
+using ProgressCall = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// "1.10.8" of the HDF5 library that is loaded, for --version.
+std::string hdf5_version();
+
+/// Writes virtual datasets /<state>/<tensor> in their true shapes over all shards. File names are
+/// relative; elements of a missing shard read as NaN. HDF5 needs about 10 us for each source: with
+/// shards shared per node, less than a second for 1,000 ranks (docs/reference/performance.md).
+void write_view(std::filesystem::path const& file, Manifest const& manifest);
+
+/// Writes view.h5 of a checkpoint again, after it was removed or damaged.
+/// @return the file. @throws DataError when the manifest is malformed, IoError
+std::filesystem::path make_view(std::filesystem::path const& step_directory);
 
 }  // namespace tessera::checkpoint

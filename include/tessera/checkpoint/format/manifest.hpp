@@ -150,3 +150,13 @@ Manifest parse_manifest(std::string_view text, std::filesystem::path const& dire
 std::string manifest_text(Manifest const& manifest);
 
 }  // namespace tessera::checkpoint
+
+namespace tessera::checkpoint::detail {
+
+/// Names are unique, the extents of each tensor cover it once and are inside their shard files, and
+/// every chunk has its checksum. Sorts the extents by offset.
+/// @param source names the manifest in messages
+/// @throws DataError
+void check_consistency(Manifest& m, std::string const& source);
+
+}  // namespace tessera::checkpoint::detail

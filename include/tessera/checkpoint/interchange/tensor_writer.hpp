@@ -4,8 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "tessera/core/dtype.hpp"
 
 namespace tessera::checkpoint {
 
@@ -34,5 +38,34 @@ class TensorWriter {
   /// @return the files
   virtual std::vector<std::filesystem::path> finish() = 0;
 };
+
+/// One HDF5 file with a dataset per tensor in its true shape; aliases are hard links to it.
+std::unique_ptr<TensorWriter> make_hdf5_writer(std::filesystem::path const& file,
+                                               std::vector<TensorHeader> const& tensors,
+                                               std::vector<TensorAlias> const& aliases,
+                                               Dtype dtype);
+
+/// pytorch_model.bin: the zip archive that torch.load(file, weights_only=True) reads. Stored
+/// entries at multiples of 64 bytes, data.pkl in pickle protocol 2 with an OrderedDict name ->
+/// tensor, one entry data/<k> a storage. Aliases follow the tensors.
+std::unique_ptr<TensorWriter> make_torch_writer(std::filesystem::path const& file,
+                                                std::vector<TensorHeader> const& tensors,
+                                                std::vector<TensorAlias> const& aliases,
+                                                Dtype dtype);
+
+/// One safetensors file. @param metadata goes to "__metadata__"; Hugging Face wants {"format":
+/// "pt"}
+std::unique_ptr<TensorWriter> make_safetensors_writer(
+    std::filesystem::path const& file, std::vector<TensorHeader> const& tensors, Dtype dtype,
+    std::map<std::string, std::string> const& metadata = {{"format", "pt"}});
+
+enum class WeightsOf { model, adapter };
+
+/// A Hugging Face weights directory: model.safetensors (adapter_model.safetensors), or
+/// model-00001-of-0000N.safetensors with its index when the tensors are larger than @p
+/// max_shard_bytes together. Replaces the safetensors weights that are there.
+std::unique_ptr<TensorWriter> make_sharded_safetensors_writer(
+    std::filesystem::path const& directory, std::vector<TensorHeader> const& tensors, Dtype dtype,
+    std::int64_t max_shard_bytes, WeightsOf what = WeightsOf::model);
 
 }  // namespace tessera::checkpoint

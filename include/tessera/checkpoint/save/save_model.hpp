@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/format/nonfinite.hpp"
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/config_tree.hpp"

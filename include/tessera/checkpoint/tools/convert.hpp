@@ -8,7 +8,6 @@
 
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
-#include "tessera/checkpoint/format/progress.hpp"
 
 namespace tessera::checkpoint {
 

@@ -10,7 +10,6 @@
 
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/nonfinite.hpp"
-#include "tessera/checkpoint/format/progress.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
 

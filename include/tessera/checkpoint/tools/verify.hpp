@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/format/progress.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 
 namespace tessera::checkpoint {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/exact_sum.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
@@ -145,5 +146,29 @@ void run_on_ranks(Collectives& comm, std::function<void()> const& work);
 void run_on_ranks(Collectives& comm, bool takes_part, std::function<void()> const& work);
 /// Every rank's bytes on the root; empty on the other ranks.
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root);
+
+/// While it lives, this thread waits for each operation that it starts before it does anything
+/// else. On the host such an operation runs in the calling thread where no other is in flight:
+/// handing it to the communication thread and back costs two context switches, more than a small
+/// operation takes. Errors and the order of operations are the same.
+class SynchronousCalls {
+ public:
+  SynchronousCalls();
+  ~SynchronousCalls();
+  SynchronousCalls(SynchronousCalls const&) = delete;
+  SynchronousCalls& operator=(SynchronousCalls const&) = delete;
+
+  /// Of this thread.
+  static bool active();
+
+ private:
+  bool before_;
+};
+
+/// The rank has an error of its own, which it is about to report, or it shuts down.
+class PeerStoppedError : public PeerLostError {
+ public:
+  using PeerLostError::PeerLostError;
+};
 
 }  // namespace tessera::comm

@@ -1,5 +1,6 @@
 #pragma once
-/// Records every collective operation: its name, elements and bytes.
+/// Collectives that record every operation (its name, elements and bytes), and collectives that
+/// move nothing, to find out what memory the ranks of a group need.
 
 #include <cstddef>
 #include <cstdint>
@@ -96,5 +97,10 @@ class RecordingCollectives final : public Collectives {
 };
 
 std::unique_ptr<RecordingCollectives> make_recording(std::unique_ptr<Collectives> inner);
+
+/// Rank 0 of @p ranks. Every operation has completed when it is called and leaves its output as it
+/// is; a memory::WorkTrace records it. allocate() makes a buffer in @p space. Used in the scope of
+/// a memory::BufferPlanning.
+std::unique_ptr<Collectives> make_planning_collectives(int ranks, memory::MemorySpace space);
 
 }  // namespace tessera::comm

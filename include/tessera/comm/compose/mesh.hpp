@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tessera/comm/base/collectives.hpp"
+#include "tessera/memory/axis_communicator.hpp"
 #include "tessera/topology/mesh.hpp"
 
 namespace tessera::comm {
@@ -41,5 +42,8 @@ class Mesh {
   topology::Mesh shape_;
   std::map<topology::AxisSet, std::unique_ptr<Collectives>> groups_;  ///< by axes of the shape
 };
+
+/// @param mesh outlives the result. Collective, see Mesh::group().
+std::unique_ptr<memory::AxisCommunicator> make_axis_communicator(Mesh& mesh, topology::Axis axis);
 
 }  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/data/text/record_options.hpp"
+#include "tessera/data/text/text_files.hpp"
 #include "tessera/data/tokenizer/tokenizer.hpp"
 
 namespace tessera::data {

@@ -19,4 +19,11 @@ std::vector<std::filesystem::path> parts_of_list(std::filesystem::path const& na
 /// The extension without that of a compression: ".jsonl" of "a.jsonl.zst".
 std::filesystem::path kind_of_file(std::filesystem::path const& file);
 
+// How the records of text files are read.
+
+enum class LineBreaks { keep, drop };
+/// What happens at a record that cannot be read: the run ends, or the record is left out with a
+/// warning.
+enum class BrokenRecords { stop, skip };
+
 }  // namespace tessera::data

@@ -66,4 +66,36 @@ void gelu_new(Queue& q, TensorView out, ConstTensorView in);
 /// din [n] T = dout * gelu_new'(in).
 void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTensorView in);
 
+/// Uniform random numbers in [-magnitude, magnitude).
+struct Noise {
+  float magnitude = 0.0f;
+  Dropout numbers;  ///< those of this dropout, whatever its p
+};
+
+/// data [n] T += noise.
+void add_noise(Queue& q, TensorView data, Noise const& noise);
+
+/// dbias [C] (+)= sum over rows of dout [R, C], in fp32; any pair of fp32, fp16 and bf16. dbias
+/// must not alias dout. Deterministic: the order of summation depends on the shape and on the kind
+/// of queue. A device sums tiles of rows, then the tiles' partial sums from the workspace: two
+/// launches, 2 R C bytes read for 16-bit elements and at most R C / 4 bytes of partial sums. The
+/// host sums a column on one thread.
+/// @p workspace: at least bias_gradient_workspace(q, R, C) fp32 elements; overwritten.
+void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
+                   TensorView workspace);
+/// 0 on the host; at most about a quarter of a million on a device.
+std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns);
+
+/// *out = sum of in[i], in double; *out lies in memory of the queue's space. On the host in order;
+/// on CUDA lane l of 128 adds the elements l, l + 128, ... and the lanes are added as a tree:
+/// always the same order, another than the host's. Shapes   in [n] fp32, contiguous
+void sum(memory::Queue& q, double* out, memory::ConstTensorView in);
+
+/// hits[r] = 1 where logits[r, targets[r]] is the largest of the first @p vocabulary logits of the
+/// row, and the first of equals, as torch.argmax on the CPU; else 0, also where targets[r] < 0.
+/// Shapes   hits [R] fp32, overwritten;  logits [R, at least vocabulary] fp32, fp16 or bf16;
+/// targets [R] int32. Deterministic. 2 or 4 bytes read per logit.
+void top1_hits(Queue& q, TensorView hits, ConstTensorView logits, ConstTensorView targets,
+               std::int64_t vocabulary);
+
 }  // namespace tessera::kernels

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/kernels/elementwise/elementwise.hpp"
-#include "tessera/kernels/elementwise/step_decision.hpp"
+#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 namespace tessera::kernels {
 

@@ -121,4 +121,12 @@ class CausalLm {
   virtual void reserve_activations(std::size_t bytes, memory::Queue& compute) = 0;
 };
 
+/// Initial weights are a function of (seed, parameter name, element): the same for every number of
+/// ranks and every partitioning.
+/// Fills @p out (fp32, `numel` elements of the parameter from element `first`) with the parameter's
+/// initial values. Each value depends on (seed, parameter name, element) only, so every
+/// partitioning starts from the same weights.
+void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed, std::int64_t first,
+                          std::int64_t numel, float* out);
+
 }  // namespace tessera::model

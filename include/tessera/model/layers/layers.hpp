@@ -12,9 +12,14 @@
 #include "tessera/kernels/elementwise/activation.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/model/layers/layer_pass.hpp"
-#include "tessera/model/layers/norm_kind.hpp"
 
 namespace tessera::model {
+
+/// The kinds of normalization.
+enum class NormKind {
+  layer,  ///< layer normalization with gamma and beta
+  rms     ///< root mean square normalization with gamma only
+};
 
 namespace detail {
 struct LayerPlan;

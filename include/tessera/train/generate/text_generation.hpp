@@ -9,7 +9,7 @@
 #include "tessera/train/generate/generator.hpp"
 #include "tessera/train/setup/training_run.hpp"
 #include "tessera/train/step/outcome.hpp"
-#include "tessera/train/step/stop_check.hpp"
+#include "tessera/train/step/stop_request.hpp"
 
 namespace tessera::train {
 

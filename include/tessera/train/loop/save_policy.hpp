@@ -10,15 +10,24 @@
 #include <string>
 
 #include "tessera/checkpoint/save/background_saver.hpp"
+#include "tessera/checkpoint/save/save.hpp"
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
-#include "tessera/train/loop/save_request.hpp"
 #include "tessera/train/report/run_log.hpp"
 #include "tessera/train/report/status_file.hpp"
+#include "tessera/train/setup/training_run.hpp"
 #include "tessera/train/step/deadline.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
+
+/// What a checkpoint holds: what the options say (perhaps the model only), or one that a run can
+/// resume from.
+enum class SaveContent { regular, resumable };
+
+/// The request for a checkpoint after step @p step. @pre the run trains
+checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,
+                                     std::int64_t step, SaveContent content);
 
 enum class SaveMode {
   wait,        ///< until the checkpoint is durable

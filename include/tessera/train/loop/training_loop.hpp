@@ -9,7 +9,7 @@
 
 #include "tessera/data/sampling/sampler.hpp"
 #include "tessera/optim/schedule.hpp"
-#include "tessera/train/loop/best_model.hpp"
+#include "tessera/train/loop/model_export.hpp"
 #include "tessera/train/loop/save_policy.hpp"
 #include "tessera/train/loop/update_watch.hpp"
 #include "tessera/train/report/run_log.hpp"
@@ -18,7 +18,7 @@
 #include "tessera/train/step/evaluator.hpp"
 #include "tessera/train/step/event_schedule.hpp"
 #include "tessera/train/step/step_requests.hpp"
-#include "tessera/train/step/stop_check.hpp"
+#include "tessera/train/step/stop_request.hpp"
 #include "tessera/train/step/training_state.hpp"
 #include "tessera/train/step/training_step.hpp"
 

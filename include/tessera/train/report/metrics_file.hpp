@@ -1,8 +1,10 @@
 #pragma once
-/// metrics.jsonl: one JSON object per line. Fields: docs/reference/run-directory.md.
+/// The numbers that a run writes: metrics.jsonl, one JSON object per line (fields:
+/// docs/reference/run-directory.md), and the result files of run_clm.py.
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "tessera/core/config_tree.hpp"
 
@@ -23,5 +25,9 @@ class MetricsFile {
   int descriptor_ = -1;
   std::filesystem::path file_;
 };
+
+/// Writes <split>_results.json and merges the members into all_results.json.
+void write_results(std::filesystem::path const& output_dir, std::string const& split,
+                   ConfigTree const& results);
 
 }  // namespace tessera::train

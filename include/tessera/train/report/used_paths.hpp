@@ -1,13 +1,15 @@
 #pragma once
 /// What a run really uses: the kernels and libraries of its first step, the messages of its
-/// gradients, threads and huge pages. For the log and status.json, so that no slow path stays
-/// hidden.
+/// gradients, threads, huge pages, drives, and memory by space and purpose. For the log and
+/// status.json, so that no slow path stays hidden.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/memory/graph_launches.hpp"
+#include "tessera/memory/stream_queue.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
@@ -28,5 +30,30 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks);
 ConfigTree graph_status(memory::GraphLaunches const& launches);
 /// "CUDA graphs of step 10: 96 replayed, 0 updated, ..."; where none was replayed, with the cost.
 std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches);
+
+/// "io_uring with O_DIRECT", or what is used instead and why.
+std::string swap_method_text(zero::SwapUse const& use);
+
+/// Lines of the log: what is on the drive, and how it gets there. Empty without swap files.
+std::vector<std::string> swap_lines(zero::EngineConfig const& config,
+                                    zero::MemoryReport const& memory);
+/// Directories of swap files that are in memory (tmpfs), in the words of a warning.
+std::vector<std::string> swap_warnings(zero::EngineConfig const& config);
+
+/// The field "offload" of status.json.
+ConfigTree swap_status(zero::EngineConfig const& config, zero::MemoryReport const& memory);
+
+/// A line of the log: how far ahead weights are transferred, and what limits it.
+std::string prefetch_text(zero::PrefetchReport const& report);
+/// The field "prefetch" of status.json.
+ConfigTree prefetch_status(zero::PrefetchReport const& report);
+
+/// For memory_breakdown: "host memory of rank 0 (now / peak): weights 1.0 MiB / 1.0 MiB, ..., total
+/// ...", preceded by that of the device where there is one.
+std::string memory_text();
+
+/// For status.json: bytes now and at the peak, of each memory space that the run uses.
+/// @param nvme bytes of swap files
+ConfigTree memory_tree(std::size_t nvme);
 
 }  // namespace tessera::train

@@ -52,4 +52,10 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
                                    std::uint64_t seed, topology::MpiSession const& session,
                                    comm::Collectives& comm);
 
+/// From --config_name, else --model_name_or_path, else the defaults of --model_type, with
+/// --config_overrides.
+/// @throws IoError when a named directory has no config.json; UsageError when no model is named or
+/// overrides are given for a file
+ConfigTree model_config(config::TrainingArguments const& arguments);
+
 }  // namespace tessera::train

@@ -1,5 +1,6 @@
 #pragma once
-/// The data of a run: tokenizer, and the cached packed sequences that the ranks of a node share.
+/// The data of a run: tokenizer, the cached packed sequences that the ranks of a node share, and
+/// the order of the training samples.
 
 #include <cstdint>
 #include <filesystem>
@@ -8,7 +9,9 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/data/sampling/sampler.hpp"
 #include "tessera/data/sequences/text_dataset.hpp"
 #include "tessera/data/tokenizer/tokenizer.hpp"
 #include "tessera/model/decoder/causal_lm.hpp"
@@ -40,5 +43,12 @@ TrainingData load_training_data(config::TrainingArguments const& arguments,
 model::DocumentOptions find_document_options(config::TrainingArguments const& arguments,
                                              std::filesystem::path const& tokenizer,
                                              comm::Collectives& comm);
+
+/// @param samples of the training data
+/// group_by_length takes its order from `seed`, the other random orders from `data_seed`, else from
+/// `seed`, as Trainer does.
+data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
+                                   config::ResolvedConfig const& config, std::int64_t samples,
+                                   int ranks);
 
 }  // namespace tessera::train

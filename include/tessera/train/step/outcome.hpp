@@ -7,7 +7,7 @@
 
 #include "tessera/comm/base/traffic.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/memory/graph_launches.hpp"
+#include "tessera/memory/stream_queue.hpp"
 #include "tessera/train/step/pass_timer.hpp"
 #include "tessera/train/step/step_requests.hpp"
 #include "tessera/zero/engine/engine.hpp"

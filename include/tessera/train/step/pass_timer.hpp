@@ -1,15 +1,47 @@
 #pragma once
 /// Measures the parts of a step and of its units: wall_clock_breakdown and flops_profiler.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "tessera/core/config_tree.hpp"
+#include "tessera/kernels/launch/kernel_times.hpp"
 #include "tessera/memory/queue.hpp"
-#include "tessera/train/step/work_times.hpp"
 
 namespace tessera::train {
+
+/// Where the time of a step goes: kinds of kernels, waiting for other queues (communication that
+/// nothing hides, drives, copies), and the rest (gaps between kernels, the host's own work).
+struct WorkTimes {
+  std::array<double, kernels::work_kinds> kernels{};  ///< seconds, by kernels::Work
+  double waits = 0.0;                                 ///< of the thread that trains
+  double rest = 0.0;
+
+  double total() const;
+  /// {"products": 0.41, ..., "waits": 0.0, "rest": 0.01}, seconds
+  ConfigTree tree() const;
+  /// "products 61.0 %, attention 12.1 %, ..., waits 0.4 %, rest 1.2 %"
+  std::string text() const;
+};
+
+/// Measures while it lives; one at a time. On a GPU the kernels of a stream, which run while the
+/// host is ahead: rest is what the stream idles, and what runs in CUDA graphs.
+class WorkClock {
+ public:
+  WorkClock();
+  void begin();
+  /// Since begin(). @param seconds  between the two
+  WorkTimes end(double seconds);
+
+ private:
+  kernels::KernelTimes kernels_;
+  double waited_before_ = 0.0;
+};
 
 /// Seconds of one step on this rank. The head's forward pass belongs to backward, for it runs
 /// together with its backward pass.

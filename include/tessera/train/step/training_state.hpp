@@ -12,7 +12,7 @@
 
 namespace tessera::train {
 
-/// The best evaluation so far; see best_model.hpp.
+/// The best evaluation so far; see loop/model_export.hpp.
 struct BestEvaluation {
   double metric = 0.0;
   std::int64_t step = -1;  ///< -1: none

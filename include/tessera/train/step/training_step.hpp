@@ -11,7 +11,7 @@
 #include "tessera/data/sampling/batch_loader.hpp"
 #include "tessera/data/sampling/sampler.hpp"
 #include "tessera/data/sequences/text_dataset.hpp"
-#include "tessera/memory/graph_launches.hpp"
+#include "tessera/memory/stream_queue.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/train/step/model_context.hpp"
 #include "tessera/train/step/outcome.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "tessera/memory/unit_index.hpp"
+#include "tessera/memory/param_provider.hpp"
 
 namespace tessera::zero {
 

@@ -1,7 +1,10 @@
 #pragma once
-/// Reading extents of a checkpoint with every chunk checked. Files are read at the manifest's
+/// Reading extents of a checkpoint with every chunk checked, and the codec of compressed chunks:
+/// fp32 elements as HDF5's filters "shuffle" and "deflate" store them (first byte of all elements,
+/// second byte of all elements, and so on, as one zlib stream). Files are read at the manifest's
 /// offsets, not through HDF5: nothing in a damaged or hostile shard is interpreted.
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -51,5 +54,17 @@ ByteRange location_of(Manifest const& manifest, ExtentState const& what, std::in
 /// @throws DataError naming file, tensor, state and chunk
 std::int64_t read_chunk(Manifest const& manifest, ShardFiles& files, ExtentState const& what,
                         std::int64_t chunk, void* out);
+
+/// Compresses the first @p numel of @p chunk_numel elements; the rest of the chunk is zeros. @param
+/// level 1 (quick) to 9 (small)
+void compress_chunk(float const* data, std::int64_t numel, std::int64_t chunk_numel, int level,
+                    std::vector<char>& stored);
+/// More bytes than a chunk of so many elements can take.
+std::int64_t max_stored_bytes(std::int64_t chunk_numel);
+/// The first @p bytes of the chunk's elements. Nothing beyond the chunk is ever written, whatever
+/// the stream says.
+/// @return false unless the stream is complete and holds exactly the chunk
+bool decompress_chunk(std::vector<char> const& stored, std::int64_t chunk_numel, void* out,
+                      std::int64_t bytes, std::vector<char>& scratch);
 
 }  // namespace tessera::checkpoint::detail

@@ -15,7 +15,7 @@ namespace tessera::checkpoint::detail {
 /// Groups, datasets, attributes; @p make creates the dataset of a run under a path.
 void write_structure(hid_t file, ShardLayout const& layout, int version,
                      std::function<h5::Id(std::string const& path, RunLayout const&)> const& make);
-/// Chunks arrive compressed (chunk_codec.hpp) and go into the file as they are. A chunk is a
+/// Chunks arrive compressed (compress_chunk) and go into the file as they are. A chunk is a
 /// checksum chunk, or the dataset if that is smaller.
 class CompressedShard {
  public:

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/core/affinity.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {

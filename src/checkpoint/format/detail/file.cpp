@@ -18,7 +18,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "format/detail/text.hpp"
+#include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -156,6 +156,28 @@ std::string_view JsonReader::raw() {
 void JsonReader::end() {
   skip_space();
   if (at_ != text_.size()) fail("text follows the end");
+}
+
+std::string json_quote(std::string_view text) { return ConfigTree(text).dump(); }
+
+std::string list_text(std::vector<std::int64_t> const& numbers) {
+  std::string out(1, '[');
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) out.append(", ");
+    out.append(std::to_string(numbers[i]));
+  }
+  out.push_back(']');
+  return out;
+}
+
+std::string list_text(std::vector<std::string> const& strings) {
+  std::string out(1, '[');
+  for (std::size_t i = 0; i < strings.size(); ++i) {
+    if (i > 0) out.append(", ");
+    out.append(json_quote(strings[i]));
+  }
+  out.push_back(']');
+  return out;
 }
 
 }  // namespace tessera::checkpoint::detail

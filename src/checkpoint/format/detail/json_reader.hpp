@@ -1,11 +1,14 @@
 #pragma once
 /// JSON read in one pass into its final place: for manifests and safetensors headers, which may
 /// have a million entries. Strict (RFC 8259), at most 64 levels deep; integers must fit in 64 bits
-/// and carry no fraction.
+/// and carry no fraction. Also text for messages and JSON.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 
@@ -56,5 +59,12 @@ class JsonReader {
   std::size_t at_ = 0;
   int depth_ = 0;
 };
+
+using tessera::printable;
+/// The text as a JSON string with its quotes.
+std::string json_quote(std::string_view text);
+/// "[2, 3]" and "[\"a\", \"b\"]": JSON, and what messages say.
+std::string list_text(std::vector<std::int64_t> const& numbers);
+std::string list_text(std::vector<std::string> const& strings);
 
 }  // namespace tessera::checkpoint::detail

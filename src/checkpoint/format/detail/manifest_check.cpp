@@ -1,12 +1,12 @@
-#include "format/detail/manifest_check.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
 
 #include <algorithm>
 #include <set>
 #include <unordered_set>
 
 #include "format/detail/checksum.hpp"
-#include "format/detail/chunk_codec.hpp"
-#include "format/detail/text.hpp"
+#include "format/detail/chunk_reader.hpp"
+#include "format/detail/json_reader.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {

@@ -1,10 +1,10 @@
-#include "interchange/detail/deepspeed_plain.hpp"
+#include "interchange/detail/deepspeed_reader.hpp"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "interchange/detail/deepspeed_model_states.hpp"
+#include "interchange/detail/deepspeed_states.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "tessera/core/error.hpp"
 

@@ -24,4 +24,11 @@ bool holds_deepspeed(std::filesystem::path const& given);
 TrainingSource read_deepspeed(std::filesystem::path const& directory, Wanted wanted,
                               CrcCheck check);
 
+/// Reads weights and optimizer from mp_rank_00_model_states.pt.
+TrainingSource read_plain(std::filesystem::path const& directory, Wanted wanted, CrcCheck check);
+
+/// Whether @p directory is one.
+bool is_universal(std::filesystem::path const& directory);
+TrainingSource read_universal(std::filesystem::path const& directory, CrcCheck check);
+
 }  // namespace tessera::checkpoint::detail

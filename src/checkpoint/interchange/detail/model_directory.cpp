@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "interchange/detail/safetensors_layout.hpp"
-#include "interchange/detail/state_stream.hpp"
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "interchange/detail/stream_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 

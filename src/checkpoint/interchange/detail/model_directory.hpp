@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/format/manifest.hpp"
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 

@@ -4,9 +4,8 @@
 #include <set>
 
 #include "format/detail/json_reader.hpp"
-#include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/utf8.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 

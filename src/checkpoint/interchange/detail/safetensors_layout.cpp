@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "format/detail/file.hpp"
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 

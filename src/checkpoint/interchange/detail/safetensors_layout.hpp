@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
 #include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/core/dtype.hpp"
 

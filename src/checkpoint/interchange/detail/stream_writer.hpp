@@ -1,10 +1,14 @@
 #pragma once
 /// What the writers of model files share: cutting the stream of elements into tensors and types,
-/// and files written front to back.
+/// and files written front to back; and one state of a checkpoint's shards as such a stream.
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "format/detail/file.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/core/dtype.hpp"
 
@@ -65,5 +69,11 @@ class StreamWriter : public TensorWriter {
   std::int64_t written_ = 0;  ///< elements of the current tensor
   std::vector<std::uint16_t> converted_;
 };
+
+/// Reads and checks all elements of a state and hands them to @p writer (not finished here). A
+/// reader thread and the writer overlap; the first error of either ends both.
+/// @return bytes read
+std::int64_t stream_state(Manifest const& manifest, std::size_t state, TensorWriter& writer,
+                          ProgressCall const& progress);
 
 }  // namespace tessera::checkpoint::detail

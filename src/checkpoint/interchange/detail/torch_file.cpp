@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"

@@ -1,9 +1,9 @@
-#include "interchange/detail/torch_weights.hpp"
+#include "interchange/detail/weight_files.hpp"
 
 #include <map>
 #include <set>
 
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 #include "interchange/detail/torch_file.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"

@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 
@@ -110,6 +110,37 @@ bool keeps_no_state(TorchFile const& file, PickleValue const& group) {
   auto const momentum = group.find("momentum");
   return momentum && !group.find("betas") && !group.find("alpha") &&  // nor Adam, nor RMSprop
          file.number(*momentum) == 0.0;
+}
+
+namespace {
+
+/// The head of GPT-NeoX in files of Hugging Face, and as transformers 5 calls it in memory, where
+/// DeepSpeed finds it.
+constexpr char const *head_in_files = "embed_out.weight", *head_in_memory = "lm_head.weight";
+
+}  // namespace
+
+std::vector<std::string> possible_names(memory::ParameterSpec const& parameter) {
+  std::vector<std::string> out;
+  auto names = parameter.aliases;
+  names.insert(names.begin(), parameter.name);
+  if (parameter.name == head_in_files) names.emplace_back(head_in_memory);
+  for (auto const& name : names) {
+    out.push_back(name);
+    out.push_back("module." + name);
+    for (std::string const prefix : {"transformer.", "model.", "gpt_neox."}) {
+      if (name.rfind(prefix, 0) == 0) out.push_back(name.substr(prefix.size()));
+      out.push_back(prefix + name);
+    }
+  }
+  return out;
+}
+
+bool is_saved_constant(std::string const& name) {
+  for (char const* end : {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                          ".attention.masked_bias", ".rotary_emb.inv_freq"})
+    if (name.ends_with(end)) return true;
+  return false;
 }
 
 }  // namespace tessera::checkpoint::detail

@@ -10,6 +10,7 @@
 
 #include "interchange/detail/torch_file.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/memory/param_provider.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/optim/optimizer.hpp"
 
@@ -109,5 +110,13 @@ struct TrainingSource {
 
 /// A tensor that is contiguous in one file.
 StateSource whole(int file, TensorLocation const& place);
+
+/// The parameter's name and aliases, most likely first. Weights of the bare model lack the head
+/// class's prefix ("wte.weight"), others have it where we do not; wrappers put "module." before
+/// all.
+std::vector<std::string> possible_names(memory::ParameterSpec const& parameter);
+
+/// Whether a tensor is a constant that older versions of transformers saved with the weights.
+bool is_saved_constant(std::string const& name);
 
 }  // namespace tessera::checkpoint::detail

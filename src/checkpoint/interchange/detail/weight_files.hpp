@@ -27,4 +27,10 @@ class WeightFiles {
   virtual ConfigTree layout() const = 0;
 };
 
+/// pytorch_model.bin, or its shards by pytorch_model.bin.index.json; nothing in them is executed.
+std::unique_ptr<WeightFiles> open_torch_weights(std::filesystem::path const& directory);
+/// @param descriptors of the layout's files in their order; owned from here on
+std::unique_ptr<WeightFiles> torch_weights_of_layout(ConfigTree const& layout,
+                                                     std::vector<int> const& descriptors);
+
 }  // namespace tessera::checkpoint::detail

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "format/detail/text.hpp"
+#include "format/detail/json_reader.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 

@@ -4,8 +4,7 @@
 
 #include "format/detail/file.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exceptions.hpp"
-#include "tessera/core/host.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::checkpoint::detail {
 

@@ -13,12 +13,11 @@
 #include "interchange/detail/model_directory.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
-#include "tessera/checkpoint/format/view.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
-#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {

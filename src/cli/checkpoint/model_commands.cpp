@@ -1,0 +1,204 @@
+#include "commands.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+
+#include "checkpoint/tables.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/import.hpp"
+#include "tessera/checkpoint/tools/merge.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/status_line.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/train/report/version.hpp"
+#include "tessera/train/setup/adapter.hpp"
+#include "tessera/train/setup/model_source.hpp"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ImportArguments {
+  std::string source, checkpoints, config, tag, max_shard_size = "4GiB";
+  checkpoint::WhenDamaged when_damaged = checkpoint::WhenDamaged::refuse;
+  bool no_crc = false;
+};
+
+ConfigTree read_config(ImportArguments const& a) {
+  if (!a.config.empty())
+    return ConfigTree::read(fs::is_directory(a.config) ? fs::path(a.config) / "config.json"
+                                                       : fs::path(a.config));
+  TESSERA_VALIDATE(fs::is_directory(a.source), IoError, a.source,
+                   " is not a directory; give DeepSpeed's save_dir, one of its tags, or a Hugging "
+                   "Face model directory");
+  auto const found = checkpoint::find_model_config(a.source);
+  TESSERA_VALIDATE(found, IoError, "no config.json in or next to ", a.source,
+                   "; give the Hugging Face model directory with --config DIR");
+  return ConfigTree::read(*found);
+}
+
+void run_import(ImportArguments const& a) {
+  checkpoint::ImportOptions options;
+  options.source = a.source;
+  options.tag = a.tag;
+  options.when_damaged = a.when_damaged;
+  options.checkpoints = a.checkpoints;
+  options.max_shard_bytes = parse_size(a.max_shard_size);
+  options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
+  options.versions = train::build_versions();
+  auto const model = model::make_model(read_config(a), Dtype::fp32);
+  options.model_config = model->config();
+  options.units = model->units();
+  ByteProgress progress("import");
+  options.progress = std::ref(progress);
+  auto const r = checkpoint::import_checkpoint(options);
+  progress.clear();
+  fmt::print("{}: {}, step {}, {}, {}{}, {} written in {:.2f} s\n  {}\n", r.source.string(),
+             r.format, r.step, counted(r.tensors, "tensor"), counted(r.parameters, "parameter"),
+             r.has_optimizer_states ? fmt::format(", optimizer step {}", r.optimizer_steps) : "",
+             human_bytes(r.bytes), r.seconds, r.checkpoint.string());
+  if (!r.nonfinite.empty())
+    log::warning(concat("values of ", r.source.string(),
+                        " are not finite: ", checkpoint::text_of(r.nonfinite)));
+  for (auto const& note : r.notes) fmt::print("  note: {}\n", note);
+}
+
+}  // namespace
+
+void add_import(CLI::App& app) {
+  auto const a = std::make_shared<ImportArguments>();
+  auto* command = app.add_subcommand(
+      "import",
+      "Convert a DeepSpeed checkpoint or a Hugging Face model to a checkpoint for tessera-train");
+  command
+      ->add_option("source", a->source,
+                   "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), or a "
+                   "Hugging Face model directory")
+      ->required();
+  command
+      ->add_option("checkpoint_dir", a->checkpoints,
+                   "Directory for step_<N> and latest: OUTPUT_DIR/checkpoints, or the value of "
+                   "--resume_from_checkpoint")
+      ->required();
+  command->add_option("--config", a->config,
+                      "config.json or its directory (default: in or next to the source)");
+  command->add_option("-t,--tag", a->tag, "Tag of the DeepSpeed checkpoint (default: the latest)");
+  add_allow_older(*command, a->when_damaged);
+  command->add_option("--max_shard_size", a->max_shard_size, "Approximate size of a shard file")
+      ->capture_default_str();
+  command->add_flag("--no_crc", a->no_crc, "Check the CRC-32 of pickles only, not of all data");
+  command->callback([a] { run_import(*a); });
+}
+
+namespace {
+
+struct ExportArguments {
+  checkpoint::ExportOptions options;
+  std::string checkpoint, output, max_shard_size = "5GB";
+};
+
+void run_export(ExportArguments& a) {
+  a.options.checkpoint = a.checkpoint;
+  a.options.output = a.output;
+  a.options.max_shard_bytes = parse_size(a.max_shard_size);
+  ByteProgress progress("export");
+  a.options.progress = std::ref(progress);
+  auto const r = checkpoint::export_model(a.options);
+  progress.clear();
+  print_replaced(r);
+  fmt::print("{}: step {}, {}, {} as {}, {} written in {:.2f} s\n", r.checkpoint.string(), r.step,
+             counted(r.tensors, "tensor"), counted(r.parameters, "parameter"), a.options.dtype,
+             human_bytes(r.bytes_written), r.seconds);
+  for (auto const& file : r.files) fmt::print("  {}\n", file.string());
+  require_finite(r.nonfinite, a.output, dtype_from_name(a.options.dtype));
+}
+
+}  // namespace
+
+void add_export(CLI::App& app) {
+  auto const a = std::make_shared<ExportArguments>();
+  auto* command = app.add_subcommand("export",
+                                     "Convert a checkpoint to a Hugging Face model directory: "
+                                     "config.json, safetensors, tokenizer");
+  command
+      ->add_option("checkpoint_dir", a->checkpoint,
+                   "Run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir")
+      ->required();
+  command->add_option("output_dir", a->output, "Directory for the model")->required();
+  command->add_option("-t,--tag", a->options.tag, "Checkpoint to use (default: the latest)");
+  add_allow_older(*command, a->options.when_damaged);
+  command->add_option("--dtype", a->options.dtype, "Data type: fp32, bf16 or fp16")
+      ->capture_default_str();
+  command
+      ->add_option("--max_shard_size", a->max_shard_size,
+                   "Maximum size of a safetensors file, such as 5GB or 500MB")
+      ->capture_default_str();
+  command->add_flag_callback(
+      "--overwrite", [a] { a->options.when_present = checkpoint::WhenPresent::replace; },
+      "Replace a model that output_dir holds");
+  command->callback([a] { run_export(*a); });
+}
+
+namespace {
+
+struct MergeArguments {
+  std::string model, adapter, output, dtype = "fp32", max_shard_size = "5GB";
+  checkpoint::WhenPresent when_present = checkpoint::WhenPresent::refuse;
+};
+
+void run_merge(MergeArguments const& a) {
+  config::TrainingArguments arguments;
+  arguments.model_name_or_path = a.model;
+  arguments.adapter = a.adapter;
+  auto const config = train::model_config(arguments);
+  model::ModelOptions model_options = Dtype::fp32;
+  model_options.lora = train::lora_options(arguments, config);
+  auto const model = model::make_model(config, model_options);
+  checkpoint::MergeOptions options{
+      .model = a.model,
+      .adapter_file = fs::path(a.adapter) / "adapter_model.safetensors",
+      .output = a.output,
+      .units = model->units(),
+      .scale = model_options.lora->scale(),
+      .layout = model_options.lora->transposed ? checkpoint::AdaptedLayout::in_out
+                                               : checkpoint::AdaptedLayout::out_in,
+      .model_config = model->config(),
+      .dtype = model_dtype(a.dtype),
+      .max_shard_bytes = parse_size(a.max_shard_size),
+      .when_present = a.when_present};
+  auto const r = checkpoint::merge_adapter(options);
+  fmt::print("{}: {} with {} changed by adapters of {}\n", a.output, counted(r.tensors, "tensor"),
+             with_commas(r.adapted), a.adapter);
+  for (auto const& file : r.files) fmt::print("  {}\n", file.string());
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app) {
+  auto const a = std::make_shared<MergeArguments>();
+  auto* command = app.add_subcommand(
+      "merge", "Add a LoRA adapter to the weights of its model: a model directory without adapter");
+  command->add_option("model_dir", a->model, "Hugging Face directory of the adapted model")
+      ->required();
+  command
+      ->add_option("adapter_dir", a->adapter,
+                   "Directory with adapter_config.json and adapter_model.safetensors")
+      ->required();
+  command->add_option("output_dir", a->output, "Directory for the merged model")->required();
+  command->add_option("--dtype", a->dtype, "Data type: fp32, bf16 or fp16")->capture_default_str();
+  command
+      ->add_option("--max_shard_size", a->max_shard_size,
+                   "Maximum size of a safetensors file, such as 5GB or 500MB")
+      ->capture_default_str();
+  command->add_flag_callback(
+      "--overwrite", [a] { a->when_present = checkpoint::WhenPresent::replace; },
+      "Replace a model that output_dir holds");
+  command->callback([a] { run_merge(*a); });
+}
+
+}  // namespace tessera::cli

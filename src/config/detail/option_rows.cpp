@@ -1,0 +1,258 @@
+#include "detail/option_rows.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "tessera/optim/optimizer.hpp"
+
+namespace tessera::config::detail {
+namespace {
+
+using enum OptionType;
+
+char const* const local_files_only =
+    "nothing is downloaded from the Hub; models, tokenizers and texts are local paths";
+char const* const one_reader =
+    "no effect: each rank reads its own samples from the memory-mapped tokenized text";
+
+void add_texts(OptionTable& t) {
+  t.group("Data");
+  t.add(path, "train_file", {},
+        "files to train on: .txt, .json, .jsonl, .csv, each also .gz or .zst, or .bin; several: "
+        "a.txt,b.txt or 'data/*.jsonl'");
+  t.add(path, "validation_file", {}, "files to evaluate on, named as train_file");
+  t.add(path, "test_file", {}, "files for do_predict, named as train_file");
+  t.add(integer, "validation_split_percentage", 5,
+        "percentage of train_file used for evaluation when there is no validation_file")
+      .at_least(0)
+      .at_most(99)
+      .unit("%");
+  t.add(integer, "block_size", {}, "sequence length; none: the tokenizer's limit, at most 1024")
+      .at_least(2)
+      .unit("tokens");
+  t.add(integer, "max_train_samples", {}, "train on at most N sequences")
+      .at_least(1)
+      .unit("sequences");
+  t.add(integer, "max_eval_samples", {}, "evaluate on at most N sequences")
+      .at_least(1)
+      .unit("sequences");
+  t.add(integer, "max_predict_samples", {}, "predict at most N sequences of test_file")
+      .at_least(1)
+      .unit("sequences");
+  t.add(boolean, "keep_linebreaks", true, "keep the line ends of text files");
+  t.add(
+       string, "data_mixture", {},
+       "mix the data sets that commas separate in train_file by these weights: 0.7,0.3; none: they "
+       "are one data set")
+      .shown_as("weights");
+  t.add(boolean, "skip_broken_records", false,
+        "leave out JSON and CSV records that cannot be read, with a warning");
+  t.add(boolean, "append_eos", false, "append the tokenizer's eos_token to each record");
+  t.add(boolean, "reset_attention_mask", false, "attend within documents, up to the eos_token");
+  t.add(boolean, "reset_position_ids", false, "positions count from 0 in each document");
+  t.add(boolean, "eod_mask_loss", false, "the token after an eos_token is not predicted");
+}
+
+void add_loading(OptionTable& t) {
+  t.add(integer, "dataloader_num_workers", 0,
+        "threads of each rank that load samples ahead; 0: none")
+      .at_least(0)
+      .at_most(256);
+  t.add(integer, "dataloader_prefetch_factor", {},
+        "micro-batches that each of these threads loads ahead (2)")
+      .at_least(1);
+  t.add(boolean, "dataloader_drop_last", false,
+        "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
+        "start of the epoch");
+  t.add(choice, "train_sampling_strategy", "random",
+        "order of the training sequences; random and group_by_length are random orders of Trainer, "
+        "philox is Tessera's")
+      .one_of({"random", "sequential", "philox", "group_by_length"})
+      .except("batch_rebalance", "all sequences have block_size tokens; use random");
+  t.add(boolean, "group_by_length", false, "that strategy, as transformers 4 names it");
+  t.add(boolean, "overwrite_cache", false, "tokenize the texts again")
+      .hint("no effect: checksums of text, tokenizer and settings find every change");
+  t.add(integer, "preprocessing_num_workers", {},
+        "threads of rank 0 that tokenize; none: one per core; the sequences do not depend on it")
+      .at_least(1);
+}
+
+void add_unused(OptionTable& t) {
+  t.add(string, "dataset_name", {}, "data set on the Hub")
+      .refuse(std::string(local_files_only) + ". Use --train_file");
+  t.add(string, "dataset_config_name", {}, "configuration of the data set")
+      .refuse(std::string(local_files_only) + ". Use --train_file");
+  t.add(boolean, "streaming", false, "read the texts while training")
+      .refuse("texts are tokenized once at the start; leave it out");
+  t.add(string, "length_column_name", "length", "column with precomputed lengths")
+      .hint("no effect");
+  t.add(boolean, "dataloader_pin_memory", true, "pinned host memory")
+      .hint("no effect: inputs of a GPU always pass through pinned host memory");
+  t.add(boolean, "dataloader_persistent_workers", false,
+        "keep the data loading processes between epochs")
+      .hint(one_reader);
+  t.add(string, "dataloader_multiprocessing_context", {},
+        "start method of the data loading processes")
+      .hint(one_reader);
+  t.add(boolean, "dataloader_in_order", true, "deliver batches in order").hint(one_reader);
+  t.add(boolean, "remove_unused_columns", true, "drop columns the model does not take")
+      .hint("no effect: only the text column is read");
+  t.add(list, "label_names", {}, "names of the labels")
+      .hint("no effect: the labels are the next tokens");
+  t.add(boolean, "ignore_data_skip", false, "start from the first sample after a resume")
+      .refuse("a resume continues with the next sample; leave it out");
+}
+
+}  // namespace
+
+void add_data_options(OptionTable& t) {
+  add_texts(t);
+  add_loading(t);
+  add_unused(t);
+}
+
+using enum OptionType;
+
+void add_launcher_options(OptionTable& t) {
+  t.add(integer, "local_rank", -1, "local rank, passed by launchers")
+      .hint("no effect: local ranks come from MPI");
+  t.add(choice, "ddp_backend", {}, "communication library")
+      .one_of({"mpi", "gloo", "nccl", "ccl", "xccl", "hccl"})
+      .hint("no effect: NCCL where each rank has a GPU of its own, else MPI");
+  char const* const own_buckets =
+      "no effect: set reduce_bucket_size in the DeepSpeed configuration";
+  t.add(integer, "ddp_bucket_cap_mb", {}, "gradient bucket size").hint(own_buckets);
+  for (char const* name :
+       {"ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_static_graph"})
+    t.add(boolean, name, {}, "option of PyTorch's DistributedDataParallel")
+        .hint("no effect: every parameter has a gradient in every step");
+  t.add(json, "fsdp", {},
+        "FSDP's name of a ZeRO stage: full_shard (3), shard_grad_op (2), no_shard (0)")
+      .shown_as("words or true");
+  t.add(json, "fsdp_config", {}, "FSDP's options; each has an effect, a note or a refusal")
+      .shown_as("path or JSON object");
+  t.add(string, "sharded_ddp", {}, "sharding of FairScale")
+      .refuse("use --deepspeed with zero_optimization.stage 2 or 3");
+  t.add(json, "accelerator_config", {}, "Accelerate's configuration")
+      .shown_as("path or JSON object")
+      .refuse("leave it out; --deepspeed configures the engine");
+  t.add(json, "parallelism_config", {}, "Accelerate's parallelism")
+      .shown_as("JSON object")
+      .refuse("only data parallelism is supported; leave it out");
+  t.add(json, "debug", "", "PyTorch debug options")
+      .shown_as("words")
+      .refuse("use --log_level debug");
+  for (char const* name : {"tpu_num_cores", "past_index"})
+    t.add(integer, name, {}, "option of other hardware").hint("no effect");
+  for (char const* name : {"xpu_backend", "mp_parameters", "ray_scope"})
+    t.add(string, name, {}, "option of other hardware").hint("no effect");
+  for (char const* name : {"tpu_metrics_debug", "use_mps_device"})
+    t.add(boolean, name, {}, "option of other hardware").hint("no effect");
+  for (char const* name : {"dispatch_batches", "split_batches"})
+    t.add(boolean, name, {}, "how batches are distributed to ranks")
+        .hint("no effect: each rank reads its own samples from the memory-mapped tokenized text");
+}
+
+namespace {
+
+using enum OptionType;
+
+void add_values_and_schedule(OptionTable& t) {
+  t.group("Optimizer and schedule");
+  t.add(real, "learning_rate", 5e-5, "peak learning rate").at_least(0);
+  t.add(real, "weight_decay", 0.0,
+        "weight decay of matrices (decoupled with AdamW, L2 with SGD); biases and norms do not "
+        "decay")
+      .at_least(0);
+  t.add(real, "adam_beta1", 0.9, "AdamW beta1: decay rate of the first moment")
+      .at_least(0)
+      .at_most(1);
+  t.add(real, "adam_beta2", 0.999, "AdamW beta2: decay rate of the second moment")
+      .at_least(0)
+      .at_most(1);
+  t.add(real, "adam_epsilon", 1e-8, "AdamW epsilon").at_least(0);
+  t.add(real, "max_grad_norm", 1.0, "clip the global gradient norm to this value; 0: no clipping")
+      .at_least(0);
+  auto& schedule =
+      t.add(choice, "lr_scheduler_type", "linear", "learning-rate schedule")
+          .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
+                   "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
+                   "cosine_warmup_with_min_lr", "warmup_stable_decay"});
+  for (char const* name : {"reduce_lr_on_plateau", "greedy"})
+    schedule.except(
+        name, "it depends on evaluation results; use a schedule that depends only on the step");
+  t.add(real, "warmup_steps", 0.0,
+        "steps of linear warm-up from 0; below 1: a fraction of all steps")
+      .at_least(0)
+      .unit("steps");
+  t.add(real, "warmup_ratio", 0.0, "fraction of all steps to warm up; warmup_steps overrides it")
+      .at_least(0)
+      .at_most(1);
+  t.add(json, "lr_scheduler_kwargs", {},
+        "extra arguments of the schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}")
+      .shown_as("JSON object");
+}
+
+void add_names(OptionTable& t) {
+  auto& choice_of_optimizer = t.add(choice, "optim", "adamw_torch_fused",
+                                    "optimizer; names of one optimizer share a kernel");
+  for (auto const& info : optim::optimizers())
+    choice_of_optimizer.choices.insert(choice_of_optimizer.choices.end(),
+                                       info.hugging_face_names.begin(),
+                                       info.hugging_face_names.end());
+  for (char const* name : {"adamw_anyprecision",
+                           "adamw_torch_4bit",
+                           "adamw_torch_8bit",
+                           "adamw_bnb_8bit",
+                           "adamw_8bit",
+                           "paged_adamw_8bit",
+                           "ademamix",
+                           "ademamix_8bit",
+                           "paged_ademamix_32bit",
+                           "paged_ademamix_8bit",
+                           "lion_8bit",
+                           "paged_lion_8bit",
+                           "rmsprop_bnb_8bit",
+                           "lomo",
+                           "adalomo",
+                           "grokadamw",
+                           "stable_adamw",
+                           "schedule_free_radam",
+                           "schedule_free_adamw",
+                           "schedule_free_sgd"})
+    if (std::ranges::find(choice_of_optimizer.choices, name) == choice_of_optimizer.choices.end())
+      choice_of_optimizer.except(name, "it is not implemented; use adamw_torch");
+  for (char const* name : {"galore_adamw", "galore_adamw_8bit", "galore_adafactor",
+                           "galore_adamw_layerwise", "galore_adamw_8bit_layerwise",
+                           "galore_adafactor_layerwise", "apollo_adamw", "apollo_adamw_layerwise"})
+    choice_of_optimizer.except(
+        name, "low-rank gradient projections are not implemented; use adamw_torch");
+  t.add(string, "optim_args", {},
+        "parameters of --optim in PyTorch's names: momentum=0.9,nesterov=true")
+      .shown_as("name=value,...");
+  t.add(json, "optim_target_modules", {}, "target modules of GaLore and APOLLO")
+      .shown_as("words")
+      .refuse("all parameters are trained; leave it out");
+  t.add(boolean, "adafactor", false, "Adafactor instead of AdamW")
+      .refuse("transformers removed it; use --optim adafactor");
+  t.add(boolean, "average_tokens_across_devices", true,
+        "average the loss over the tokens of all ranks")
+      .refuse("the loss is always the mean over all tokens of the step; leave it out");
+  t.add(real, "label_smoothing_factor", 0.0,
+        "share of the target that is spread over the vocabulary, also in evaluations")
+      .at_least(0)
+      .at_most(1);
+  t.add(
+       real, "neftune_noise_alpha", {},
+       "NEFTune: uniform noise up to alpha / sqrt(tokens * width) on embeddings in training; try 5")
+      .at_least(0);
+}
+
+}  // namespace
+
+void add_optimizer_options(OptionTable& t) {
+  add_values_and_schedule(t);
+  add_names(t);
+}
+
+}  // namespace tessera::config::detail

@@ -1,0 +1,60 @@
+#pragma once
+/// Parts of the resolution of a configuration: current spellings, dtypes and loss scale, batch
+/// sizes, reports, the search for a fast configuration, and fields by name.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/option_values.hpp"
+#include "tessera/config/reporting.hpp"
+#include "tessera/config/resolved_config.hpp"
+#include "tessera/core/config_tree.hpp"
+
+namespace tessera::config::detail {
+
+struct PrecisionInputs {
+  TrainingArguments const& args;
+  OptionValues const& json;         ///< the DeepSpeed keys; empty without a configuration
+  bool fp16 = false, bf16 = false;  ///< the blocks' switches and the flags, already compared
+};
+
+/// Reads and writes @p out, whose stage is known. @throws ConfigError, UsageError
+void resolve_precision(PrecisionInputs const& from, ResolvedConfig& out);
+
+/// @param keys  of the DeepSpeed configuration; empty without one
+Reporting resolve_reporting(TrainingArguments const& arguments, OptionValues const& keys);
+
+/// None: neither --auto_tune nor autotuning.enabled.
+/// @param keys  of the DeepSpeed configuration; empty without one
+/// @throws ConfigError for bounds that contradict each other
+std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionValues const& keys);
+
+struct BatchFactor {
+  std::string name;       ///< as it was written: a key or a flag
+  std::int64_t size = 0;  ///< 0: it was not written, and is derived
+};
+
+/// Names the sizes that were written, and only those. @pre train_batch_size @p total is not the
+/// product of @p factors
+std::string batch_problem(std::int64_t total, std::vector<BatchFactor> const& factors);
+
+struct CanonicalConfig {
+  ConfigTree tree;
+  std::vector<std::string> notes;  ///< one line per deprecated key
+};
+
+/// Translates "zero_optimization": true, bfloat16, cpu_offload, optimizer names in any case, and
+/// lists of equal rates. @p source names the file in messages.
+/// @throws ConfigError when an old and the current name are both given, or a section lacks its type
+CanonicalConfig canonical_config(ConfigTree tree, std::string const& source);
+
+/// As config::describe().
+ConfigTree describe_fields(ResolvedConfig const& config);
+
+/// The values that only flags set, not DeepSpeed's keys.
+void copy_arguments(TrainingArguments const& arguments, ResolvedConfig& config);
+
+}  // namespace tessera::config::detail
