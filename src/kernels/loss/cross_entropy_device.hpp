@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "launch/fast_math.hpp"
 #include "launch/pack.hpp"
@@ -12,9 +13,9 @@
 
 namespace tessera::kernels::detail {
 
-/// Threads per team. Two teams share a multiprocessor, each thread with 64 registers: 264 rows on
-/// the 132 multiprocessors of an H200, which are 27 MB of bf16 logits of 50257 tokens and stay in
-/// its L2 cache from the first pass to the second.
+/// Threads per team. Two teams share a multiprocessor, each thread with 64 registers, one where a
+/// soft cap needs more: 264 rows on the 132 multiprocessors of an H200, which are 27 MB of bf16
+/// logits of 50257 tokens and stay in its L2 cache from the first pass to the second.
 inline constexpr int cross_entropy_threads = 512;
 
 /// The logit of an element, and the slope of the logit by the element.
@@ -45,7 +46,7 @@ struct TeamCrossEntropy {
   static constexpr int width = 8, packs = 2;
   static constexpr std::int64_t step = std::int64_t{width} * Threads;
   static constexpr std::size_t scratch_floats = 2 * team_sum_floats<1, Threads>;
-  static constexpr int resident_threads = 1024;
+  static constexpr int resident_threads = std::is_same_v<Score, PlainLogit> ? 1024 : 512;
 
   float* losses;
   Out* dlogits;  ///< may be null, or logits
