@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/weights_base.hpp"
-#include "gradients/coded_reduce.hpp"
+#include "gradients/quantized_reduce.hpp"
 #include "gradients/offloaded_gradients.hpp"
 #include "gradients/resident_gradients.hpp"
 #include "gradients/sharded_gradients.hpp"
@@ -142,7 +142,7 @@ class StagedEngine final : public WeightsBase<Engine> {
       state_.shards().copy(k, ShardDirection::to_host);
       out.push_back({spec.name, state_.shards().host(k), spec.extent});
     }
-    if (auto* const coded = gradients_->coded()) coded->save_errors(out);
+    if (auto* const quantized = gradients_->quantized()) quantized->save_errors(out);
     return out;
   }
 
@@ -154,7 +154,7 @@ class StagedEngine final : public WeightsBase<Engine> {
     for (std::size_t k = 0; k < state_.states().count(); ++k)
       state_.shards().copy(k, ShardDirection::to_state);
     distribute(OptimizerState::What::all_states);
-    if (auto* const coded = gradients_->coded()) coded->load_errors();
+    if (auto* const quantized = gradients_->quantized()) quantized->load_errors();
     steps_ = optimizer_steps;
     scaler_.restore(scaler);
   }

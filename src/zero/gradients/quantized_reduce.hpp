@@ -22,9 +22,9 @@ namespace tessera::zero::detail {
 
 inline constexpr kernels::CodeFormat node_codes{.bits = 8}, rail_codes{.bits = 4};
 
-class CodedReduce {
+class QuantizedReduce {
  public:
-  explicit CodedReduce(StoreContext const& context);
+  explicit QuantizedReduce(StoreContext const& context);
 
   using Reduced = std::function<void(memory::Event)>;
   /// out [shard] (+)= the sum over the ranks of this rank's region of @p whole [padded unit], which
