@@ -442,7 +442,7 @@ inline double weight_difference(Training& training, SerialTraining const& serial
 
 inline zero::EngineConfig config_of(int stage, Dtype dtype = Dtype::fp32) {
   zero::EngineConfig c;
-  c.stage = stage;
+  c.partition = zero::partition_of(stage);
   c.dtype = dtype;
   c.communication_dtype = dtype;
   c.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}});

@@ -19,8 +19,14 @@ std::string text_of(memory::SwapDirectories const& directories) {
   return out;
 }
 
-memory::SwapOptions const& transfers_of(zero::EngineConfig const& config) {
-  return config.optimizer_swap ? config.optimizer_swap->transfers : config.weight_swap->transfers;
+/// Of states on a drive, and of weights.
+std::vector<memory::SwapOptions const*> transfers_of(zero::EngineConfig const& config) {
+  std::vector<memory::SwapOptions const*> out;
+  if (auto const& swap = zero::settings<zero::ShardedStates>(config).optimizer_swap)
+    out.push_back(&swap->transfers);
+  if (auto const& swap = zero::settings<zero::ShardedWeights>(config).weight_swap)
+    out.push_back(&swap->transfers);
+  return out;
 }
 
 /// Waiting that a user may want to change.
@@ -57,18 +63,18 @@ std::vector<std::string> swap_lines(zero::EngineConfig const& config,
                                     zero::MemoryReport const& memory) {
   std::vector<std::string> out;
   if (!memory.swap) return out;
-  if (auto const& swap = config.optimizer_swap)
+  if (auto const& swap = zero::settings<zero::ShardedStates>(config).optimizer_swap)
     out.push_back(fmt::format(
         "on NVMe per rank: {} of master weights and optimizer states in {}, {} of up to {} "
         "elements in memory",
         bytes_text(memory.swapped - memory.swapped_weights), text_of(swap->transfers.directories),
         counted(swap->buffer_count, "tile"), with_commas(swap->tile_numel)));
-  if (auto const& swap = config.weight_swap)
+  if (auto const& swap = zero::settings<zero::ShardedWeights>(config).weight_swap)
     out.push_back(fmt::format("on NVMe per rank: {} of weights in {}, {} of units in memory",
                               bytes_text(memory.swapped_weights),
                               text_of(swap->transfers.directories),
                               counted(swap->buffer_count, "shard")));
-  auto const& transfers = transfers_of(config);
+  auto const& transfers = *transfers_of(config).front();
   out.push_back(fmt::format("swap files by {}: {} reads and as many writes of {} in flight",
                             swap_method_text(*memory.swap),
                             transfers.queue_depth * transfers.parallelism,
@@ -78,12 +84,8 @@ std::vector<std::string> swap_lines(zero::EngineConfig const& config,
 
 std::vector<std::string> swap_warnings(zero::EngineConfig const& config) {
   std::set<std::filesystem::path> directories;
-  if (config.optimizer_swap)
-    directories.insert(config.optimizer_swap->transfers.directories.begin(),
-                       config.optimizer_swap->transfers.directories.end());
-  if (config.weight_swap)
-    directories.insert(config.weight_swap->transfers.directories.begin(),
-                       config.weight_swap->transfers.directories.end());
+  for (auto const* transfers : transfers_of(config))
+    directories.insert(transfers->directories.begin(), transfers->directories.end());
   std::vector<std::string> out;
   for (auto const& directory : directories)
     if (memory::is_in_memory(directory))
@@ -94,7 +96,7 @@ std::vector<std::string> swap_warnings(zero::EngineConfig const& config) {
 }
 
 ConfigTree swap_status(zero::EngineConfig const& config, zero::MemoryReport const& memory) {
-  auto const& transfers = transfers_of(config);
+  auto const& transfers = *transfers_of(config).front();
   return ConfigTree::object()
       .set("method", memory.swap->method.is_uring ? "io_uring" : "threads")
       .set("why_not_io_uring", memory.swap->method.why)

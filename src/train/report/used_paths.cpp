@@ -58,12 +58,13 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
     routes.set(used.route, used.calls);
     out.set(used.computation, routes);
   }
-  if (ranks > 1 && engine.quantized_gradients)
-    out.set("gradient reduction",
-            ConfigTree()
-                .set("dtype", reduction_codes(*engine.quantized_gradients))
-                .set("error_feedback", engine.quantized_gradients->feedback.has_value())
-                .set("overlap", engine.overlap_comm));
+  auto const& weights = zero::settings<zero::ShardedWeights>(engine);
+  auto const& quantized = weights.quantized_gradients;
+  if (ranks > 1 && quantized)
+    out.set("gradient reduction", ConfigTree()
+                                      .set("dtype", reduction_codes(*quantized))
+                                      .set("error_feedback", quantized->feedback.has_value())
+                                      .set("overlap", engine.overlap_comm));
   else if (ranks > 1)
     out.set("gradient reduction",
             ConfigTree()
@@ -71,8 +72,9 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
                 .set("overlap", engine.overlap_comm)
                 .set("every_micro_step", zero::reduces_micro_steps(engine))
                 .set("largest_message", engine.reduce_bucket_size));
-  if (ranks > 1 && engine.weight_code_bits > 0)
-    out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
+  if (ranks > 1 && weights.quantized_weight_bits > 0)
+    out.set("weight gathers",
+            ConfigTree().set("dtype", concat("int", weights.quantized_weight_bits)));
   if (auto const nccl = comm::nccl_use()) out.set("NCCL", nccl_status(*nccl));
   auto const pages = resident_pages();
   out.set("threads", memory::Runtime::threads());
@@ -101,19 +103,21 @@ std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches)
 
 std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
   std::string out = kernels::used_routes_text();
-  if (ranks > 1 && engine.weight_code_bits > 0)
-    out += fmt::format("; weights gathered as int{} codes", engine.weight_code_bits);
-  if (ranks > 1 && engine.quantized_gradients)
-    out += fmt::format("; gradients reduced as codes ({}{}) {}",
-                       reduction_codes(*engine.quantized_gradients),
-                       engine.quantized_gradients->feedback ? ", error feedback" : "",
+  auto const& weights = zero::settings<zero::ShardedWeights>(engine);
+  auto const& quantized = weights.quantized_gradients;
+  if (ranks > 1 && weights.quantized_weight_bits > 0)
+    out += fmt::format("; weights gathered as int{} codes", weights.quantized_weight_bits);
+  if (ranks > 1 && quantized)
+    out += fmt::format("; gradients reduced as codes ({}{}) {}", reduction_codes(*quantized),
+                       quantized->feedback ? ", error feedback" : "",
                        engine.overlap_comm ? "while backward continues" : "without overlap");
   else if (ranks > 1)
-    out +=
-        fmt::format("; gradients reduced in {}{} {}, at most {} elements per message",
-                    name_of(engine.communication_dtype), engine.reduce_once ? " once per step" : "",
-                    engine.overlap_comm ? "while backward continues" : "without overlap",
-                    with_commas(engine.reduce_bucket_size));
+    out += fmt::format(
+        "; gradients reduced in {}{} {}, at most {} elements per message",
+        name_of(engine.communication_dtype),
+        zero::settings<zero::ShardedGradients>(engine).reduce_once ? " once per step" : "",
+        engine.overlap_comm ? "while backward continues" : "without overlap",
+        with_commas(engine.reduce_bucket_size));
   if (auto const nccl = comm::nccl_use()) out += "; " + comm::nccl_use_text(*nccl);
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",

@@ -11,8 +11,9 @@ namespace tessera::zero::detail {
 
 QuantizedReduce::QuantizedReduce(StoreContext const& context)
     : context_(context),
-      feedback_(context.config.quantized_gradients->feedback),
-      codes_("codes of gradients", Dtype::uint8, context.comm),
+      feedback_(settings<ShardedWeights>(context.config).quantized_gradients->feedback),
+      keep_(feedback_.value_or(QuantizedGradients::ErrorFeedback{}).beta),
+      codes_("quantized gradients", Dtype::uint8, context.comm),
       sums_("sums of the nodes' gradients", Dtype::fp32, context.comm),
       errors_(context.plan.units().size()) {}
 
@@ -61,7 +62,7 @@ void QuantizedReduce::start(UnitIndex unit, memory::TensorView whole, memory::Te
   kernels::encode_chunks(context_.compute, sum.sent.data, whole, codes,
                          {.inner = node_ranks(),
                           .error = errors(errors_of_unit.of_unit, whole.dtype(), whole.numel()),
-                          .keep = feedback_ ? feedback_->beta : 0.0});
+                          .keep = keep_});
   exchange(sum, codes, context_.node ? *context_.node : *context_.rail);
   in_flight_.push_back(std::move(sum));
 }
@@ -103,7 +104,7 @@ void QuantizedReduce::exchange_sums(Sum& sum) {
       compute, sum.sent.data.rows(0, codes.bytes()), of_node.data, codes,
       {.inner = 1,
        .error = errors(errors_[position(sum.unit)].of_sums, Dtype::fp32, of_node.data.numel()),
-       .keep = feedback_ ? feedback_->beta : 0.0});
+       .keep = keep_});
   sums_.give_back(of_node, compute.record());
   sum.between_nodes = true;
   exchange(sum, codes, *context_.rail);

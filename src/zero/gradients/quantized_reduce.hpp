@@ -79,6 +79,7 @@ class QuantizedReduce {
 
   StoreContext context_;
   std::optional<QuantizedGradients::ErrorFeedback> feedback_;
+  double keep_;  ///< ErrorFeedback::beta
   BufferPool codes_, sums_;
   std::deque<Sum> in_flight_;
   std::vector<Errors> errors_;

@@ -84,8 +84,15 @@ void OptimizerState::on_queue(UpdateQueue queue, Work const& work) const {
   if (!is_compute) context_.compute.wait(updates.record());
 }
 
-void OptimizerState::sum(optim::StepControl const& control) const {
+void OptimizerState::compute_norm(NormAndOverflow& decision,
+                                  kernels::GradientLimits const& limits) const {
+  if (host_gradients_) return decision.compute(*host_gradients_, limits);
+  decision.compute(gradient_shards(), rules_.gradient_dtype, limits);
+}
+
+void OptimizerState::sum(optim::StepControl const& device, optim::StepControl const& host) const {
   if (rule_->rounds() == 0) return;
+  auto const& control = sum_queue() == UpdateQueue::worker ? host : device;
   if (host_) host_gradients_->order_all_before(host_->queue());
   on_queue(sum_queue(), [&](memory::Queue& queue) { rule_->clear_sums(queue); });
   for (int round = 0; round < rule_->rounds(); ++round) {
@@ -140,6 +147,7 @@ void OptimizerState::run_step(memory::Queue& queue, UpdateStep const& step,
 
 void OptimizerState::round_weights(UnitIndex unit) const {
   if (!rules_.separate_master) return;
+  weights_.open_region(unit);
   auto const masters_dtype = states_.spec(master_weights).dtype, dtype = context_.config.dtype;
   if (schedule_.queue(unit) == UpdateQueue::worker)
     return host_->run(unit, [&](memory::Queue& queue, std::size_t tile) {

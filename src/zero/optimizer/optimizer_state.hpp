@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "gradients/gradient_flow.hpp"
-#include "gradients/offloaded_gradients.hpp"
 #include "optimizer/host_update.hpp"
+#include "optimizer/norm_and_overflow.hpp"
 #include "optimizer/state_shards.hpp"
 #include "optimizer/state_table.hpp"
 #include "optimizer/update_rule.hpp"
 #include "optimizer/update_schedule.hpp"
-#include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/zero/optimizer/state_placement.hpp"
 
 namespace tessera::zero::detail {
@@ -55,11 +54,12 @@ class OptimizerState {
   }
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
-  Dtype gradient_dtype() const { return rules_.gradient_dtype; }
+  /// The norm and the overflow check of the reduced gradients. Collective.
+  void compute_norm(NormAndOverflow& decision, kernels::GradientLimits const& limits) const;
 
   /// Enqueues the sums of all parameters that the updates need, added over the ranks. No effect for
-  /// rules without sums; otherwise collective.
-  void sum(optim::StepControl const& control) const;
+  /// rules without sums; otherwise collective. @param host for sums by the host
+  void sum(optim::StepControl const& device, optim::StepControl const& host) const;
   /// Enqueues the update of @p unit. Later work of the compute queue reads the new weights.
   void update(UnitIndex unit, optim::StepControl const& control) const;
   /// Starts the update of all units by the host, while later work of the compute queue continues
@@ -68,6 +68,10 @@ class OptimizerState {
   /// Later work of the compute queue reads the weights of the update that was started. Called for
   /// all units in order.
   void finish_update(UnitIndex unit) const { host_->run(unit, {}); }
+  /// Blocks until the host has ended its updates.
+  void wait_for_host() const {
+    if (host_) host_->wait();
+  }
 
   /// Rounds this rank's shard of the master weights to the working weights, on the compute queue.
   void round_weights(UnitIndex unit) const;
