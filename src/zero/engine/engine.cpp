@@ -28,7 +28,7 @@ struct StepProgress {
 class StagedEngine final : public WeightsBase<Engine> {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-               std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute, PlaceState const& place)
+               std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute)
       : WeightsBase(config, units, std::move(mesh), compute),
         optimizer_(optim::make_optimizer(config.optimizer)),
         offload_(make_offload()),
@@ -40,7 +40,7 @@ class StagedEngine final : public WeightsBase<Engine> {
                   ? std::make_unique<HostUpdate>(context_, offload_, *weights_)
                   : nullptr),
         state_(context_, rules_,
-               {*weights_, *gradients_, *optimizer_, host_.get(), host_gradients_.get()}, place),
+               {*weights_, *gradients_, *optimizer_, host_.get(), host_gradients_.get()}),
         decision_(context_),
         scaler_(config.loss_scaler) {
     if (auto const* compression = optim::compression_of(*optimizer_))
@@ -293,15 +293,15 @@ class StagedEngine final : public WeightsBase<Engine> {
 };
 
 std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineConfig const& config,
-                                std::vector<memory::UnitSpec> const& units, memory::Queue& compute,
-                                PlaceState const& place) {
+                                std::vector<memory::UnitSpec> const& units,
+                                memory::Queue& compute) {
   validate(config);
   validate_training(config, mesh->size(), memory::memory_space_of(compute));
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   TESSERA_VALIDATE(!trained_parameters(units).empty(), ConfigError,
                    "no parameter trains: all are frozen; leave some out of the frozen parameters");
   return make_on_all_ranks(mesh->world(), [&]() -> std::unique_ptr<Engine> {
-    return std::make_unique<StagedEngine>(config, units, mesh, compute, place);
+    return std::make_unique<StagedEngine>(config, units, mesh, compute);
   });
 }
 
@@ -309,16 +309,14 @@ std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineC
 
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
-                                    memory::Queue& compute, PlaceState const& place) {
-  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, on_mesh(config, mesh), units, compute,
-                 place);
+                                    memory::Queue& compute) {
+  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, on_mesh(config, mesh), units, compute);
 }
 
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
-                                    comm::Collectives& comm, memory::Queue& compute,
-                                    PlaceState const& place) {
-  return make_on(own_mesh(config, comm), config, units, compute, place);
+                                    comm::Collectives& comm, memory::Queue& compute) {
+  return make_on(own_mesh(config, comm), config, units, compute);
 }
 
 }  // namespace tessera::zero

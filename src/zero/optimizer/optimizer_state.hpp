@@ -13,7 +13,6 @@
 #include "optimizer/state_table.hpp"
 #include "optimizer/update_rule.hpp"
 #include "optimizer/update_schedule.hpp"
-#include "tessera/zero/optimizer/state_placement.hpp"
 
 namespace tessera::zero::detail {
 
@@ -28,13 +27,8 @@ class OptimizerState {
     HostUpdate* host = nullptr;
     HostGradients* host_gradients = nullptr;
   };
-  /// @param place chooses memory space and queue of each state; empty: those of the compute queue.
-  /// The update reads states, master weights and gradients in one kernel, so a placement must name
-  /// the compute queue's memory space, and one queue for all states.
-  /// @throws InternalError for another placement
-  OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
-                 PlaceState const& place = {})
-      : OptimizerState(context, rules, inputs, setup(context, rules, inputs, place)) {}
+  OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs)
+      : OptimizerState(context, rules, inputs, setup(context, rules, inputs)) {}
 
   /// Uses another optimizer of the same algorithm and states, which outlives this or the next call.
   void set_optimizer(optim::Optimizer const& optimizer) { rule_->set_optimizer(optimizer); }
@@ -87,8 +81,7 @@ class OptimizerState {
     StatePlacement placement;
     TiledUnits tiled;
   };
-  static Setup setup(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
-                     PlaceState const& place);
+  static Setup setup(StoreContext const& context, StageRules const& rules, Inputs const& inputs);
   OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
                  Setup setup);
   SegmentSources sources() const;
@@ -99,10 +92,9 @@ class OptimizerState {
   /// A rule with sums has all its steps on one queue, see validate_update().
   UpdateQueue sum_queue() const { return schedule_.steps().front().queue; }
   std::optional<comm::Pending> gather_values(std::size_t state, memory::Event const& after) const;
-  /// Calls @p work(queue) after the compute queue's earlier work and before its later work, or with
-  /// the worker's queue, whose work the callers order.
-  template <class Work>
-  void on_queue(UpdateQueue queue, Work const& work) const;
+  memory::Queue& queue_of(UpdateQueue queue) const {
+    return queue == UpdateQueue::worker ? host_->queue() : context_.compute;
+  }
 
   StoreContext context_;
   StageRules rules_;

@@ -208,24 +208,6 @@ TEST(Engine, ReducedOncePerStepHasTheBitsOfStage1) {
   }
 }
 
-/// A state's queue may be another than the compute queue: the same bits.
-TEST(Engine, UpdatesStatesOnTheQueueOfTheirPlacement) {
-  auto const train = [](zero::PlaceState const& place) {
-    auto config = config_of(1, Dtype::bf16);
-    Training training(config, QuadraticModel(3), place);
-    for (int k = 0; k < 4; ++k) training.step(1e-2);
-    return training.weights();
-  };
-  auto const update = memory::make_worker_queue("update");
-  std::vector<std::string> placed;
-  EXPECT_EQ(train([&](optim::StateSpec const& state) {
-              placed.push_back(state.name);
-              return zero::StatePlacement{memory::MemorySpace::host, update.get()};
-            }),
-            train({}));
-  EXPECT_EQ(placed, (std::vector<std::string>{"fp32", "exp_avg", "exp_avg_sq"}));
-}
-
 TEST(EngineBetas, AreThoseOfTheLastCall) {
   auto const spec = [](double beta1, double beta2) {
     auto config = config_of(2, Dtype::fp32);

@@ -51,8 +51,8 @@ class Fp16Run {
   explicit Fp16Run(zero::EngineConfig const& config)
       : comm_(comm::make_mpi(session(), std::chrono::seconds(60))),
         compute_(memory::make_inline_queue("compute")),
-        engine_(zero::make_engine(config, {{"unit", {{"w", {8}, {}, true, {}}}}}, *comm_, *compute_,
-                                  {})) {
+        engine_(
+            zero::make_engine(config, {{"unit", {{"w", {8}, {}, true, {}}}}}, *comm_, *compute_)) {
     engine_->initialize([](UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
       std::fill_n(out, numel, 0.0f);
     });

@@ -48,7 +48,7 @@ class OracleTraining {
         compute_(memory::make_inline_queue("compute")) {
     config.communication_dtype = config.dtype;
     std::vector<memory::UnitSpec> const units{{"unit", {{"w", copies_.shape, {}, true, {}}}}};
-    engine_ = zero::make_engine(config, units, *comm_, *compute_, {});
+    engine_ = zero::make_engine(config, units, *comm_, *compute_);
     engine_->initialize([&](UnitIndex, int, std::int64_t first, std::int64_t numel, float* out) {
       for (std::int64_t i = 0; i < numel; ++i) out[i] = copies_.of(copies_.start, first + i);
     });
@@ -176,7 +176,7 @@ class CodedTraining {
     config.optimizer = spec;
     std::vector<memory::UnitSpec> const units{
         {"unit", {{"small", {300}, {}, true, {}}, {"w", {numel}, {}, true, {}}}}};
-    engine_ = zero::make_engine(config, units, *comm_, *compute_, {});
+    engine_ = zero::make_engine(config, units, *comm_, *compute_);
     engine_->initialize([](UnitIndex, int, std::int64_t first, std::int64_t count, float* out) {
       for (std::int64_t i = 0; i < count; ++i) out[i] = optim::test::coded_start(first + i);
     });
@@ -314,7 +314,7 @@ TEST(Trajectories, OfHalfMastersTakeEightBytesPerParameter) {
       config.partition = zero::partition_of(stage);
       config.dtype = config.communication_dtype = states_of(config).master_dtype = Dtype::bf16;
       config.optimizer.set_state_dtype(states);
-      auto const engine = zero::make_engine(config, units, *comm, *compute, {});
+      auto const engine = zero::make_engine(config, units, *comm, *compute);
       auto const memory = engine->memory();
       EXPECT_EQ(memory.weights, 2 * n / (stage == 3 ? ranks : 1));
       EXPECT_EQ(memory.gradients, 2 * n / (stage >= 2 ? ranks : 1));
@@ -323,7 +323,7 @@ TEST(Trajectories, OfHalfMastersTakeEightBytesPerParameter) {
       EXPECT_EQ(memory.formula, memory.weights + memory.gradients + memory.optimizer_state);
       states_of(config).master_dtype = Dtype::fp32;
       config.optimizer.set_state_dtype(Dtype::fp32);
-      auto const usual = zero::make_engine(config, units, *comm, *compute, {})->memory();
+      auto const usual = zero::make_engine(config, units, *comm, *compute)->memory();
       EXPECT_EQ(usual.formula - memory.formula,
                 (4 + 2 * (sizeof(float) - size_of(states))) * n / ranks);
     }
