@@ -111,7 +111,7 @@ class OffloadedGradients final : public GradientFlow {
     micro_ = micro;
     progress_.begin_micro_step();
     reducer_.retire_all();
-    // Sums of codes must have left before this micro-step brings them back.
+    // Sums of quantized gradients must have left before this micro-step brings them back.
     if (auto* const quantized = reducer_.quantized()) quantized->finish();
   }
 

@@ -19,7 +19,7 @@ QuantizedReduce::QuantizedReduce(StoreContext const& context)
 
 kernels::CodeRegions QuantizedReduce::regions(Level level, UnitIndex unit,
                                               std::int64_t count) const {
-  return {level == Level::node ? node_codes : rail_codes, context_.plan.unit(unit).shard_numel,
+  return {level == Level::node ? node_format : rail_format, context_.plan.unit(unit).shard_numel,
           count};
 }
 

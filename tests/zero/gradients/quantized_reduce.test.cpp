@@ -85,7 +85,7 @@ struct Reference {
         for (std::size_t i = 0; i < n; ++i) {
           of_node[i] += region[i];
           errors[i] += half_code(region, static_cast<std::int64_t>(i),
-                                 per_node == 1 ? rail_codes : node_codes);
+                                 per_node == 1 ? rail_format : node_format);
         }
       }
       for (std::size_t i = 0; i < n; ++i) {
@@ -93,7 +93,7 @@ struct Reference {
         double const again =
             per_node == 1 || world() == per_node
                 ? 0.0
-                : half_code(of_node, at, rail_codes) + half_code(errors, at, rail_codes);
+                : half_code(of_node, at, rail_format) + half_code(errors, at, rail_format);
         sum[i] += of_node[i];
         bound[i] += errors[i] + again;
       }
