@@ -64,7 +64,7 @@ class SwappedShards final : public ShardStore {
                             elements(buffers_.size() * placement_.largest_bytes));
     } catch (OutOfMemoryError const& error) {
       throw OutOfMemoryError(
-          concat(error.what(), "; or use fewer buffers of weights (", swap_.buffer_count, ")"));
+          concat(error.what(), "; or lower the weights' buffer_count (", swap_.buffer_count, ")"));
     }
     in_memory_ = make_buffer("weights", placement_.memory_numel);
     TESSERA_EXPECT(buffers_.empty() ||
