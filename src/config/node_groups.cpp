@@ -59,11 +59,35 @@ void place_quantized_gradients(ResolvedConfig& config, int ranks_per_node) {
         "zero_quantized_gradients: no effect on one node, whose gradients are reduced as values");
     return;
   }
+  TESSERA_VALIDATE(!config.reduce_once, ConfigError,
+                   "--reduce_once with zero_quantized_gradients, which quantizes the gradients of "
+                   "a micro-step; use one of them");
   config.gradient_node_size = std::max(ranks_per_node, 1);
   if (ranks_per_node == 0)
     config.notes.emplace_back(
         "zero_quantized_gradients: without nodes of the same number of consecutive ranks, "
         "gradients are reduced in one all-to-all over all ranks");
+}
+
+/// --reproducible world: sums over ranks and micro-steps are one binary tree in fp32.
+void check_tree_of_sums(ResolvedConfig const& c) {
+  auto const require = [](bool holds, auto const&... why) {
+    TESSERA_VALIDATE(holds, ConfigError, "--reproducible world: ", why...);
+  };
+  auto const steps = static_cast<unsigned>(c.accumulation_steps);
+  require(std::has_single_bit(static_cast<unsigned>(c.world_size)) && std::has_single_bit(steps),
+          "gradient_accumulation_steps is ", steps, " on ", c.world_size,
+          " ranks, and a binary tree divides a power of two of both; use powers of two");
+  require(optim::is_elementwise(c.optimizer), "optimizer ", c.optimizer.algorithm,
+          " sends signs, sums over parameters or has quantized states; use AdamW, SGD or Lion");
+  require(c.master_dtype == Dtype::fp32 && c.accumulation_dtype == Dtype::fp32,
+          "master weights and accumulated gradients must be fp32");
+  require(c.communication_dtype == Dtype::fp32 || !c.origins.contains("communication_dtype"),
+          "communication_data_type is ", name_of(c.communication_dtype), "; use fp32");
+  require(c.gradient_allreduce_op == "mean",
+          "gradient_allreduce_op is sum, whose gradients grow with the ranks; use mean");
+  require(!c.quantized_weights && c.gradient_node_size == 0 && c.shard_group_size == 0,
+          "quantized collectives and shard groups sum in another order; remove them");
 }
 
 }  // namespace
@@ -86,6 +110,7 @@ void place_on_nodes(ResolvedConfig& config, int ranks_per_node) {
   if (config.shard_group_size > 0) check_shard_groups(config, ranks_per_node);
   if (config.secondary_group_size > 1) check_secondary_groups(config, ranks_per_node);
   if (config.quantized_gradients) place_quantized_gradients(config, ranks_per_node);
+  if (config.reproducible_world) check_tree_of_sums(config);
 }
 
 topology::Mesh mesh_of(ResolvedConfig const& config) {

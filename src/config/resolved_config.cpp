@@ -463,6 +463,57 @@ void Resolver::resolve_data() {
   out_.origins["drop_last"] = key ? Origin::deepspeed : args_.values.origin("dataloader_drop_last");
 }
 
+template <class... Why>
+void require(bool holds, Why const&... why) {
+  TESSERA_VALIDATE(holds, ConfigError, why...);
+}
+
+void check_optimizer(ResolvedConfig const& c) {
+  auto const& o = c.offload;
+  auto const& name = c.optimizer.algorithm;
+  auto const is_plain = &optim::StateSpec::is_plain;
+  require(c.stage == 0 || !optim::is_compressing(c.optimizer), "optimizer ", name,
+          " at ZeRO stage ", c.stage,
+          ": 1-bit optimizers are not compatible with ZeRO, because every rank keeps the momentum "
+          "of all parameters; use zero_optimization.stage 0, or AdamW");
+  if (o.optimizer == OffloadDevice::none) return;
+  require(o.ratio == 1.0 || std::ranges::all_of(c.optimizer.states, is_plain),
+          "offload_optimizer.ratio is ", o.ratio, " with ", name,
+          ", whose states are not element-wise fp32 values; leave ratio out");
+  require(o.delay_from == 0 || o.ratio == 1.0, "the delayed update with offload_optimizer.ratio ",
+          o.ratio,
+          ": the other weights would have the update; leave ratio or "
+          "--delayed_update_from_step out");
+  require(o.delay_from == 0 || optim::is_elementwise(c.optimizer) || c.optimizer.has_codes(),
+          "the delayed update with ", name,
+          ", whose update needs complete parameters of all ranks; use AdamW, Lion or another "
+          "element-wise optimizer, or leave the delayed update out");
+  require(o.optimizer != OffloadDevice::nvme || c.state_dtype == Dtype::fp32 ||
+              std::ranges::none_of(c.optimizer.states, is_plain),
+          "offload_optimizer to NVMe with ", name,
+          ": its states of 16 bits stay in memory; use fp32 states");
+}
+
+/// Stages 0 and 1, and 2 without reduce_scatter, reduce as configured; DeepSpeed's other reductions
+/// know only a division before them.
+void check_averaging(ResolvedConfig const& c) {
+  require(c.max_grad_norm >= 0.0, "max_grad_norm is ", c.max_grad_norm,
+          "; use a positive norm, or 0 for no clipping");
+  require(c.accumulation_dtype == Dtype::fp32 || c.accumulation_dtype == c.dtype,
+          "data_types.grad_accum_dtype is ", name_of(c.accumulation_dtype), " with ",
+          name_of(c.dtype), " weights; use fp32 or the dtype of the weights");
+  bool const averages = c.gradient_allreduce_op == "mean";
+  require(averages || c.stage < 3, "gradient_allreduce_op is sum at stage 3, where gradients are ",
+          "averaged; use a lower stage, or mean and a learning rate multiplied by the number of "
+          "ranks");
+  if (!averages || c.stage < 2 || (c.stage == 2 && !c.reduce_scatter)) return;
+  require(!c.prescale_gradients, "prescale_gradients is true at stage ", c.stage,
+          ", whose reduce-scatter divides before it in any case; remove it");
+  require(c.gradient_predivide_factor == 1.0, "gradient_predivide_factor is ",
+          c.gradient_predivide_factor, " at stage ", c.stage,
+          ", whose reduce-scatter divides by the number of ranks before it; remove it");
+}
+
 OptionValues deepspeed_keys(TrainingArguments const& arguments) {
   if (arguments.deepspeed.is_null()) return {};
   auto const canonical = detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source);
@@ -474,7 +525,14 @@ OptionValues deepspeed_keys(TrainingArguments const& arguments) {
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
                        std::int64_t hidden_size) {
   TESSERA_EXPECT(world_size > 0);
-  return Resolver(arguments, world_size, hidden_size).run();
+  auto out = Resolver(arguments, world_size, hidden_size).run();
+  check_together(out);
+  return out;
+}
+
+void check_together(ResolvedConfig const& config) {
+  check_optimizer(config);
+  check_averaging(config);
 }
 
 Reporting reporting_of(TrainingArguments const& arguments) {

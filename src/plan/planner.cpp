@@ -174,6 +174,7 @@ train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
   run.engine = train::engine_config(config);
   run.ranks = config.world_size;
   run.space = computes_on_device() ? memory::MemorySpace::device : memory::MemorySpace::host;
+  train::check_space(config, run.space);
   run.rows = choice.micro_batch;
   run.sequence = sequence_;
   run.recompute = choice.recompute;

@@ -125,10 +125,11 @@ class Training {
     for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) sizes.set(key, 0.0);
     model_ = model::make_model(sizes, Dtype::bf16);
     zero::EngineConfig config;
-    config.stage = shape.stage;
+    zero::ShardedWeights partition;
+    partition.optimizer_offload.emplace();
+    config.partition = zero::partition_of(shape.stage, partition);
     config.dtype = config.communication_dtype = Dtype::bf16;
     config.max_grad_norm = 1.0;
-    config.optimizer_offload.emplace();
     engine_ = zero::make_engine(config, model_->units(), *comm_, *compute_);
     engine_->initialize(
         [](memory::UnitIndex, int, std::int64_t first, std::int64_t numel, float* out) {

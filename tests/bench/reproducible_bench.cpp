@@ -38,7 +38,7 @@ class Run {
         comm_(comm::make_recording(comm::make_mpi(session, std::chrono::minutes(5)))),
         model_(model::make_model(bench::gpt2_config(flags), dtype_from_name(flags.at("dtype")))) {
     zero::EngineConfig config;
-    config.stage = static_cast<int>(number(flags, "stage"));
+    config.partition = zero::partition_of(static_cast<int>(number(flags, "stage")));
     config.dtype = config.communication_dtype = dtype_from_name(flags.at("dtype"));
     config.accumulation_steps = micro_steps_;
     config.max_grad_norm = 1.0;

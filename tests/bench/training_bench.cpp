@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   auto const model = model::make_model(bench::gpt2_config(flags), dtype);
 
   zero::EngineConfig config;
-  config.stage = static_cast<int>(number("stage"));
+  config.partition = zero::partition_of(static_cast<int>(number("stage")));
   config.dtype = config.communication_dtype = dtype;
   config.max_grad_norm = 1.0;
   auto const engine = zero::make_engine(config, model->units(), *comm, *compute);

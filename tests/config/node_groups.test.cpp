@@ -104,5 +104,32 @@ TEST(NodeGroups, AHierarchicalGatherChoosesTheCollectives) {
   EXPECT_THAT(error_of<ConfigError>([&] { wanted(words); }), HasSubstr("remove one of them"));
 }
 
+TEST(NodeGroups, QuantizedGradientsAreThoseOfAMicroStep) {
+  Words const words{"--reduce_once", "true", "--deepspeed",
+                    R"({"zero_optimization": {"stage": 3, "zero_quantized_gradients": true}})"};
+  EXPECT_THAT(refusal(words, 4, 2), HasSubstr("--reduce_once with zero_quantized_gradients"));
+  EXPECT_EQ(placed(words, 4, 4).gradient_node_size, 0) << "values are reduced inside a node";
+}
+
+TEST(TreeOfSums, RefusesWhatDependsOnTheRanks) {
+  auto const with = [](Words const& more, int ranks = 4) {
+    Words words{"--reproducible", "world"};
+    words.insert(words.end(), more.begin(), more.end());
+    return refusal(words, ranks, ranks);
+  };
+  EXPECT_EQ(placed({"--reproducible", "world"}, 4, 4).world_size, 4);
+  EXPECT_THAT(with({}, 3), HasSubstr("on 3 ranks, and a binary tree"));
+  EXPECT_THAT(with({"--gradient_accumulation_steps", "3"}), HasSubstr("steps is 3"));
+  EXPECT_THAT(with({"--optim", "adafactor"}), HasSubstr("optimizer Adafactor"));
+  EXPECT_THAT(with({"--deepspeed", R"({"communication_data_type": "bf16"})"}),
+              HasSubstr("communication_data_type is bf16"));
+  EXPECT_THAT(with({"--deepspeed", R"({"gradient_allreduce_op": "sum"})"}),
+              HasSubstr("grow with the ranks"));
+  EXPECT_THAT(with(mics(2)), HasSubstr("shard groups"));
+  EXPECT_THAT(with({"--deepspeed",
+                    R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true}})"}),
+              HasSubstr("quantized collectives"));
+}
+
 }  // namespace
 }  // namespace tessera::config

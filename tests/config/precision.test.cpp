@@ -163,5 +163,35 @@ TEST(Precision, KeysOfTheAverageAreTaken) {
   EXPECT_EQ(c.origins.at("reduce_scatter"), Origin::deepspeed);
 }
 
+std::string refusal(std::string const& json) {
+  return error_of<ConfigError>([&] { (void)resolved(json); });
+}
+
+TEST(Precision, ReduceScattersDivideBeforeThem) {
+  auto const of = [](int stage, std::string const& keys) {
+    return refusal(concat("{", keys, R"(, "zero_optimization": {"stage": )", stage, "}}"));
+  };
+  std::string const sum = R"("gradient_allreduce_op": "sum")",
+                    prescale = R"("prescale_gradients": true)",
+                    predivide = R"("gradient_predivide_factor": 2)";
+  for (auto const& keys : {sum, prescale, predivide}) EXPECT_EQ(of(1, keys), "");
+  EXPECT_EQ(of(2, sum), "");
+  EXPECT_THAT(of(3, sum), HasSubstr("gradient_allreduce_op is sum at stage 3"));
+  EXPECT_THAT(of(2, prescale), HasSubstr("prescale_gradients is true at stage 2"));
+  EXPECT_THAT(of(3, predivide), HasSubstr("gradient_predivide_factor is 2 at stage 3"));
+  EXPECT_EQ(refusal(R"({"prescale_gradients": true,
+                        "zero_optimization": {"stage": 2, "reduce_scatter": false}})"),
+            "");
+}
+
+TEST(Precision, GradientsAreAccumulatedInFp32OrTheDtypeOfTheWeights) {
+  auto const of = [](char const* dtype) {
+    return refusal(concat(R"({"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": ")",
+                          dtype, "\"}}"));
+  };
+  EXPECT_EQ(of("fp32") + of("bf16"), "");
+  EXPECT_THAT(of("fp16"), HasSubstr("grad_accum_dtype is fp16 with bf16 weights"));
+}
+
 }  // namespace
 }  // namespace tessera::config

@@ -121,5 +121,41 @@ TEST(ResolvedOptimizer, AdafactorTakesTransformersArguments) {
   EXPECT_THROW((void)resolved(R"({"optimizer": {"type": "Adafactor"}})"), ConfigError);
 }
 
+std::string offloaded(std::string const& optimizer, std::string const& offload,
+                      std::string const& more = "") {
+  return concat(R"({"optimizer": {"type": ")", optimizer,
+                R"("}, "zero_optimization": {"stage": 2, )", R"("offload_optimizer": {)", offload,
+                "}}", more, "}");
+}
+
+TEST(ResolvedOptimizer, TakesAnOffloadThatItsUpdateHas) {
+  std::string const part = R"("device": "cpu", "ratio": 0.5)", cpu = R"("device": "cpu")",
+                    nvme = R"("device": "nvme", "nvme_path": "/drive")",
+                    half = R"(, "bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
+                             "bf16_optimizer_states": true})";
+  Words const delayed{"--delayed_update_from_step", "2"};
+  EXPECT_EQ(error_of(offloaded("AdamW", part)), "");
+  EXPECT_EQ(error_of(offloaded("AdamW", cpu), delayed), "");
+  EXPECT_THAT(error_of(offloaded("AdamW", part), delayed),
+              HasSubstr("leave ratio or --delayed_update_from_step out"));
+  EXPECT_THAT(error_of(offloaded("Lamb", cpu), delayed),
+              HasSubstr("another element-wise optimizer"));
+  EXPECT_EQ(error_of(offloaded("AdamW", cpu, half)), "");
+  EXPECT_THAT(error_of(offloaded("AdamW", nvme, half)), HasSubstr("states of 16 bits"));
+  auto c = resolved(offloaded("AdamW", part));
+  c.optimizer = optim::make_spec("AdamW8bit");
+  EXPECT_THROW(check_together(c), ConfigError);
+}
+
+TEST(ResolvedOptimizer, OneBitOptimizersAreOfStage0) {
+  std::string const one_bit =
+      R"({"optimizer": {"type": "OneBitAdam"}, "zero_optimization": {"stage": )";
+  EXPECT_EQ(error_of(one_bit + "0}}"), "");
+  EXPECT_THAT(error_of(one_bit + "1}}"), HasSubstr("not compatible with ZeRO"));
+  auto c = resolved(one_bit + "0}}");
+  c.stage = 3;
+  EXPECT_THROW(check_together(c), ConfigError);
+}
+
 }  // namespace
 }  // namespace tessera::config

@@ -40,8 +40,8 @@ BOUNDS = {
     "folders with more than 40 files": (0, 0),
     "most files of a folder detail": (23, 12),
     "folders detail with more than 12 files": (4, 0),
-    "most mode branches of a file of zero": (17, 12),
-    "files of zero with more than 12 mode branches": (2, 0),
+    "most mode branches of a file of zero": (12, 12),
+    "files of zero with more than 12 mode branches": (0, 0),
     "headers of at most 25 lines, percent": (10, 10),
 }
 # A choice between two behaviors of a function is an enum. A bool parameter is right only where it is data: a value that the

@@ -17,7 +17,7 @@ import re
 import cpp_source
 
 # Settings that are numbers, or enums of other layers: ZeRO's stage, sizes of groups, bits of quantized weights, the extent and encoding of states.
-NUMBERS = {"stage", "shard_group_size", "secondary_group_size", "weight_code_bits", "delay_from", "extent", "encoding", "replicated"}
+NUMBERS = {"stage", "stage_of", "shard_group_size", "secondary_group_size", "quantized_weight_bits", "delay_from", "extent", "encoding", "replicated"}
 SETTINGS_FILE = re.compile(r"\w*_(config|rules)\.hpp")
 ASSIGNMENT = re.compile(r"(?<![=!<>+\-*/|&])=(?!=)")
 

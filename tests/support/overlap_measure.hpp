@@ -147,7 +147,7 @@ class OverlapTraining {
   }
   static zero::EngineConfig engine_config(OverlapCase const& c, bool overlap) {
     zero::EngineConfig how;
-    how.stage = c.stage;
+    how.partition = zero::partition_of(c.stage);
     how.dtype = how.communication_dtype = Dtype::bf16;
     how.max_grad_norm = c.needs_norm ? 1.0 : 0.0;
     how.skip_on_nonfinite = c.needs_norm;

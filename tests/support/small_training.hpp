@@ -28,7 +28,7 @@ struct SmallTraining {
 /// With everything switched on that takes part in a step.
 inline SmallTraining small_training(int stage, Dtype dtype) {
   SmallTraining out;
-  out.config.stage = stage;
+  out.config.partition = zero::partition_of(stage);
   out.config.dtype = dtype;
   out.config.max_grad_norm = 1.0;
   out.config.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}});

@@ -104,7 +104,7 @@ TEST(DeviceGeneration, FindsTheTokensOfTransformers) {
     auto const queue = memory::make_stream_queue("compute", memory::StreamPriority::normal,
                                                  memory::GraphMode::capture);
     zero::EngineConfig config;
-    config.stage = 3;
+    config.partition = zero::partition_of(3);
     auto const sharded = zero::make_weights(config, model->units(), *comm, *queue);
     auto const weights = test::named_weights(family);
     sharded->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
@@ -178,7 +178,7 @@ TEST(DeviceMicroBatches, AreGivenToTheQueueWithoutWaitingForIt) {
   auto const queue = memory::make_stream_queue("compute");
   auto const model = model::make_model(test::small_gpt2(), Dtype::fp32);
   zero::EngineConfig config;
-  config.stage = 0;
+  config.partition = zero::partition_of(0);
   config.accumulation_steps = 2;
   auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
   engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {

@@ -27,7 +27,7 @@ class FamilyStages : public testing::TestWithParam<std::tuple<Case, int>> {
   }
   static zero::EngineConfig config(int stage) {
     zero::EngineConfig out;
-    out.stage = stage;
+    out.partition = zero::partition_of(stage);
     out.dtype = Dtype::fp32;
     out.max_grad_norm = 0.0;
     out.optimizer = optim::make_spec("AdamW", {{"weight_decay", test::AdamWSteps::decay}});

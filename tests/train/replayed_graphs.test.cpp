@@ -46,13 +46,14 @@ class Training {
   /// As a checkpoint that is loaded into new memory.
   void load(std::uint64_t seed) {
     zero::EngineConfig how;
-    how.stage = setup_.stage;
+    zero::ShardedWeights weights;
+    weights.max_live_parameters = setup_.live_parameters;
+    weights.prefetch_bucket_size = std::min(weights.prefetch_bucket_size, setup_.live_parameters);
+    how.partition = zero::partition_of(setup_.stage, weights);
     how.dtype = setup_.options.dtype;
     how.max_grad_norm = 1.0;
     how.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}});
     how.accumulation_steps = setup_.micro_steps;
-    how.max_live_parameters = setup_.live_parameters;
-    how.prefetch_bucket_size = std::min(how.prefetch_bucket_size, setup_.live_parameters);
     auto next = zero::make_engine(how, model_->units(), comm_, queue_);
     next->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
                          std::int64_t numel, float* out) {

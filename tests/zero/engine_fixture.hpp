@@ -24,12 +24,11 @@ inline std::unique_ptr<comm::Collectives> make_comm() {
 
 /// An engine with the model and the queues it needs; initialized from QuadraticModel::initial.
 struct Training {
-  explicit Training(zero::EngineConfig const& config, QuadraticModel m = QuadraticModel(3),
-                    zero::PlaceState const& place = {})
+  explicit Training(zero::EngineConfig const& config, QuadraticModel m = QuadraticModel(3))
       : model(std::move(m)),
         recording(comm::make_recording(make_comm())),
         compute(memory::make_inline_queue("compute")),
-        engine(zero::make_engine(config, model.units(), *recording, *compute, place)) {
+        engine(zero::make_engine(config, model.units(), *recording, *compute)) {
     initialize();
   }
 
@@ -442,7 +441,7 @@ inline double weight_difference(Training& training, SerialTraining const& serial
 
 inline zero::EngineConfig config_of(int stage, Dtype dtype = Dtype::fp32) {
   zero::EngineConfig c;
-  c.stage = stage;
+  c.partition = zero::partition_of(stage);
   c.dtype = dtype;
   c.communication_dtype = dtype;
   c.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}});

@@ -127,42 +127,58 @@ inline void set_numerics(zero::EngineConfig& config, Modes const& m) {
   config.communication_dtype = config.dtype;
   auto const* const name = factors()[11].levels[static_cast<std::size_t>(m.algorithm)];
   config.optimizer = optim::make_spec(name, {{"weight_decay", 0.1}});
-  if (has_half_masters(m)) config.master_dtype = Dtype::bf16;
   if (m.numbers == Numbers::bf16_states) config.optimizer.set_state_dtype(Dtype::bf16);
   config.max_grad_norm = 50.0;  // about a fourth of the norms
 }
 
+/// Settings of a stage are members of its alternative of zero::Partition.
+/// @throws InternalError for modes that an EngineConfig cannot express
+inline void require_expressible(Modes const& m) {
+  bool const has_offload_option = m.share == HostShare::part || m.update == HostUpdate::delayed,
+             shards_states = m.states != StatesPlace::resident || m.groups == ShardGroups::of_two ||
+                             has_half_masters(m),
+             gathers =
+                 m.weights != WeightsPlace::resident || m.secondary == SecondaryGroups::of_two ||
+                 m.weight_codes != WeightCodes::none || m.gradient_codes != GradientCodes::none;
+  TESSERA_VALIDATE(m.states != StatesPlace::resident || !has_offload_option, InternalError,
+                   "cannot be expressed: ratio and delay are of offloaded states");
+  TESSERA_VALIDATE(m.stage != Stage::zero || !(shards_states || has_offload_option), InternalError,
+                   "cannot be expressed: stage 0 shards no states");
+  TESSERA_VALIDATE(m.stage == Stage::three || !gathers, InternalError,
+                   "cannot be expressed: the stage gathers no weights");
+}
+
 /// Small buckets and tiles, so that units have several.
-/// @throws ConfigError for modes that an EngineConfig cannot express
 inline zero::EngineConfig config_of(Modes const& m, int ranks) {
+  require_expressible(m);
   zero::EngineConfig config;
   set_numerics(config, m);
-  config.stage = 3 - static_cast<int>(m.stage);
   config.accumulation_steps = m.micro_steps == MicroSteps::four ? 4 : 1;
-  config.reduce_once = m.reductions == Reductions::once;
   config.sum_order = m.order == Order::tree ? zero::SumOrder::tree : zero::SumOrder::ranks;
+  if (m.order == Order::tree) config.communication_dtype = Dtype::fp32;
   config.reduce_bucket_size = config.allgather_bucket_size = 1000;
-  // One unit ahead, so that units are gathered again in the backward pass; or the small ones.
-  config.prefetch_bucket_size = m.micro_steps == MicroSteps::one ? 0 : 600;
-  bool const has_offload_option = m.share == HostShare::part || m.update == HostUpdate::delayed;
-  TESSERA_VALIDATE(m.states != StatesPlace::resident || !has_offload_option, ConfigError,
-                   "cannot be expressed: ratio and delay are of offloaded states");
-  if (m.states == StatesPlace::host || has_offload_option)
-    config.optimizer_offload = {.tile_numel = 1024, .buffer_count = 2};
-  if (m.share == HostShare::part) config.optimizer_offload->ratio = 0.3;
-  if (m.update == HostUpdate::delayed) config.optimizer_offload->delay_from = 1;
-  if (m.states == StatesPlace::drive) config.optimizer_swap = {pairwise_transfers(), 1024, 3};
-  if (m.weights == WeightsPlace::host) config.weight_offload.emplace();
-  if (m.weights == WeightsPlace::drive)
-    config.weight_swap = {pairwise_transfers(), 2, 100'000, 300};
   int const two = std::min(2, ranks);
-  if (m.secondary == SecondaryGroups::of_two) config.secondary_group_size = two;
-  if (m.groups == ShardGroups::of_two) config.shard_group_size = two;
+  zero::ShardedWeights all;
+  if (has_half_masters(m)) all.master_dtype = Dtype::bf16;
+  all.reduce_once = m.reductions == Reductions::once;
+  // One unit ahead, so that units are gathered again in the backward pass; or the small ones.
+  all.prefetch_bucket_size = m.micro_steps == MicroSteps::one ? 0 : 600;
+  if (m.states != StatesPlace::resident)
+    all.optimizer_offload = {.tile_numel = 1024,
+                             .buffer_count = 2,
+                             .ratio = m.share == HostShare::part ? 0.3 : 1.0,
+                             .delay_from = m.update == HostUpdate::delayed ? 1 : 0};
+  if (m.states == StatesPlace::drive) all.optimizer_swap = {pairwise_transfers(), 1024, 3};
+  if (m.weights == WeightsPlace::host) all.weight_offload.emplace();
+  if (m.weights == WeightsPlace::drive) all.weight_swap = {pairwise_transfers(), 2, 100'000, 300};
+  if (m.secondary == SecondaryGroups::of_two) all.secondary_group_size = two;
+  if (m.groups == ShardGroups::of_two) all.shard_group_size = two;
   if (m.weight_codes != WeightCodes::none)
-    config.weight_code_bits = m.weight_codes == WeightCodes::bits_8 ? 8 : 4;
+    all.quantized_weight_bits = m.weight_codes == WeightCodes::bits_8 ? 8 : 4;
   if (m.gradient_codes != GradientCodes::none)
-    config.quantized_gradients = {.ranks_per_node = ranks > 2 ? 2 : 1, .feedback = {}};
-  if (m.gradient_codes == GradientCodes::feedback) config.quantized_gradients->feedback.emplace();
+    all.quantized_gradients = {.ranks_per_node = ranks > 2 ? 2 : 1, .feedback = {}};
+  if (m.gradient_codes == GradientCodes::feedback) all.quantized_gradients->feedback.emplace();
+  config.partition = zero::partition_of(3 - static_cast<int>(m.stage), all);
   return config;
 }
 

@@ -103,7 +103,7 @@ void expect_same_bits(zero::EngineConfig config, memory::Queue& compute, comm::C
 
 inline zero::EngineConfig config_of(int stage, Dtype dtype) {
   zero::EngineConfig config;
-  config.stage = stage;
+  config.partition = zero::partition_of(stage);
   config.dtype = config.communication_dtype = dtype;
   config.max_grad_norm = 1.0;
   return config;

@@ -74,7 +74,7 @@ struct ResolvedConfig {
   /// it. 0: gradients move as values.
   std::int64_t gradient_node_size = 0;
   bool reproducible_world = false;  ///< the same bits for any power of two of ranks
-  bool reduce_once = false;         ///< see zero::EngineConfig
+  bool reduce_once = false;         ///< see zero::ShardedGradients
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -122,6 +122,10 @@ struct ResolvedConfig {
 /// @throws ConfigError naming both values
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
                        std::int64_t hidden_size);
+
+/// resolve() has checked the values with the stage that it has found; for another one they are
+/// checked again. @throws ConfigError for values that no engine has together
+void check_together(ResolvedConfig const& config);
 
 /// What the run reports, which does not depend on ranks and model. @throws ConfigError
 Reporting reporting_of(TrainingArguments const& arguments);

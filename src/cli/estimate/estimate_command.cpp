@@ -53,7 +53,8 @@ std::vector<Candidate> candidates(zero::EngineConfig const& config) {
     for (int const stage : {0, 1, 2}) out.push_back({stage, recompute, {}});
   for (auto const recompute : all) out.push_back({3, recompute, {}});
   // runs that the engine refuses at stage 0
-  if (config.master_dtype != Dtype::fp32 || config.optimizer_swap)
+  auto const& states = zero::settings<zero::ShardedStates>(config);
+  if (states.master_dtype != Dtype::fp32 || states.optimizer_swap)
     std::erase_if(out, [](Candidate const& c) { return c.stage == 0; });
   return out;
 }
@@ -66,6 +67,7 @@ train::PlannedRun planned_run(config::TrainingArguments const& arguments,
   run.engine = train::engine_config(config);
   run.ranks = config.world_size;
   run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
+  train::check_space(config, run.space);
   run.rows = config.micro_batch_size;
   run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
   TESSERA_VALIDATE(run.sequence <= model.max_positions(), ConfigError, "block_size is ",
@@ -162,13 +164,10 @@ void estimate_model(EstimateArguments const& a) {
   if (!a.memory.empty()) limit = parse_size(a.memory);
   auto plans = candidates(run.engine);
   for (auto& c : plans) {
-    run.engine = train::engine_config(c.stage == 0 ? config : sharded_config);
-    run.engine.stage = c.stage;
-    if (c.stage == 0) run.engine.shard_group_size = 0;
-    if (c.stage == 0) run.engine.optimizer_offload.reset();
-    if (c.stage == 0) run.engine.optimizer_swap.reset();
-    if (c.stage < 3) run.engine.weight_swap.reset();
-    if (c.stage < 3) run.engine.weight_offload.reset();
+    auto resolved = c.stage == 0 ? config : sharded_config;
+    resolved.stage = c.stage;
+    config::check_together(resolved);
+    run.engine = train::engine_config(resolved);
     run.recompute = c.recompute;
     run.cpu_checkpointing = config.cpu_checkpointing;
     c.plan = train::plan_memory(c.stage == 0 ? *model : *sharded, run);

@@ -129,12 +129,6 @@ void add_zero_without_effect(OptionTable& t) {
   t.add(boolean, z + "legacy_stage1", false, "old stage 1").refuse("remove it");
 }
 
-void add_zero_variants(OptionTable& t) {
-  t.group("ZeRO: offloading and variants");
-  std::string const z = "zero_optimization.";
-  add_offload(t);
-}
-
 void add_zero_plus_plus(OptionTable& t) {
   std::string const z = "zero_optimization.";
   for (char const* name :
@@ -152,7 +146,8 @@ void add_zero_optimization(OptionTable& t) {
   add_zero(t);
   add_zero_stage3(t);
   add_zero_without_effect(t);
-  add_zero_variants(t);
+  t.group("ZeRO: offloading and variants");
+  add_offload(t);
   add_zero_plus_plus(t);
 }
 

@@ -63,8 +63,7 @@ bool SavePolicy::snapshot_fits() const {
 
 /// States are on a drive because memory does not hold them, nor a snapshot of them.
 bool SavePolicy::is_worth_a_snapshot() const {
-  bool const is_swapped = parts_.engine.config().optimizer_swap.has_value() ||
-                          parts_.engine.config().weight_swap.has_value();
+  bool const is_swapped = parts_.engine.memory().swap.has_value();
   if (!is_swapped || options_.async == config::AsyncSave::on) return true;
   parts_.log.info(
       "checkpoints block training: the states are on a drive; --async_save on copies "

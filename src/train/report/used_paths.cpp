@@ -62,12 +62,13 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
     routes.set(used.route, used.calls);
     out.set(used.computation, routes);
   }
-  if (ranks > 1 && engine.quantized_gradients)
-    out.set("gradient reduction",
-            ConfigTree()
-                .set("dtype", reduction_codes(*engine.quantized_gradients))
-                .set("error_feedback", engine.quantized_gradients->feedback.has_value())
-                .set("overlap", engine.overlap_comm));
+  auto const& weights = zero::settings<zero::ShardedWeights>(engine);
+  auto const& quantized = weights.quantized_gradients;
+  if (ranks > 1 && quantized)
+    out.set("gradient reduction", ConfigTree()
+                                      .set("dtype", reduction_codes(*quantized))
+                                      .set("error_feedback", quantized->feedback.has_value())
+                                      .set("overlap", engine.overlap_comm));
   else if (ranks > 1)
     out.set("gradient reduction",
             ConfigTree()
@@ -75,8 +76,9 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
                 .set("overlap", engine.overlap_comm)
                 .set("every_micro_step", zero::reduces_micro_steps(engine))
                 .set("largest_message", engine.reduce_bucket_size));
-  if (ranks > 1 && engine.weight_code_bits > 0)
-    out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
+  if (ranks > 1 && weights.quantized_weight_bits > 0)
+    out.set("weight gathers",
+            ConfigTree().set("dtype", concat("int", weights.quantized_weight_bits)));
   if (auto const nccl = comm::nccl_use()) out.set("NCCL", nccl_status(*nccl));
   auto const pages = resident_pages();
   out.set("threads", memory::Runtime::threads());
@@ -105,19 +107,21 @@ std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches)
 
 std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
   std::string out = kernels::used_routes_text();
-  if (ranks > 1 && engine.weight_code_bits > 0)
-    out += fmt::format("; weights gathered as int{} codes", engine.weight_code_bits);
-  if (ranks > 1 && engine.quantized_gradients)
-    out += fmt::format("; gradients reduced as codes ({}{}) {}",
-                       reduction_codes(*engine.quantized_gradients),
-                       engine.quantized_gradients->feedback ? ", error feedback" : "",
+  auto const& weights = zero::settings<zero::ShardedWeights>(engine);
+  auto const& quantized = weights.quantized_gradients;
+  if (ranks > 1 && weights.quantized_weight_bits > 0)
+    out += fmt::format("; weights gathered as int{} codes", weights.quantized_weight_bits);
+  if (ranks > 1 && quantized)
+    out += fmt::format("; gradients reduced as codes ({}{}) {}", reduction_codes(*quantized),
+                       quantized->feedback ? ", error feedback" : "",
                        engine.overlap_comm ? "while backward continues" : "without overlap");
   else if (ranks > 1)
-    out +=
-        fmt::format("; gradients reduced in {}{} {}, at most {} elements per message",
-                    name_of(engine.communication_dtype), engine.reduce_once ? " once per step" : "",
-                    engine.overlap_comm ? "while backward continues" : "without overlap",
-                    with_commas(engine.reduce_bucket_size));
+    out += fmt::format(
+        "; gradients reduced in {}{} {}, at most {} elements per message",
+        name_of(engine.communication_dtype),
+        zero::settings<zero::ShardedGradients>(engine).reduce_once ? " once per step" : "",
+        engine.overlap_comm ? "while backward continues" : "without overlap",
+        with_commas(engine.reduce_bucket_size));
   if (auto const nccl = comm::nccl_use()) out += "; " + comm::nccl_use_text(*nccl);
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",
@@ -136,8 +140,14 @@ std::string text_of(memory::SwapDirectories const& directories) {
   return out;
 }
 
-memory::SwapOptions const& transfers_of(zero::EngineConfig const& config) {
-  return config.optimizer_swap ? config.optimizer_swap->transfers : config.weight_swap->transfers;
+/// Of states on a drive, and of weights.
+std::vector<memory::SwapOptions const*> transfers_of(zero::EngineConfig const& config) {
+  std::vector<memory::SwapOptions const*> out;
+  if (auto const& swap = zero::settings<zero::ShardedStates>(config).optimizer_swap)
+    out.push_back(&swap->transfers);
+  if (auto const& swap = zero::settings<zero::ShardedWeights>(config).weight_swap)
+    out.push_back(&swap->transfers);
+  return out;
 }
 
 /// Waiting that a user may want to change.
@@ -174,18 +184,18 @@ std::vector<std::string> swap_lines(zero::EngineConfig const& config,
                                     zero::MemoryReport const& memory) {
   std::vector<std::string> out;
   if (!memory.swap) return out;
-  if (auto const& swap = config.optimizer_swap)
+  if (auto const& swap = zero::settings<zero::ShardedStates>(config).optimizer_swap)
     out.push_back(fmt::format(
         "on NVMe per rank: {} of master weights and optimizer states in {}, {} of up to {} "
         "elements in memory",
         bytes_text(memory.swapped - memory.swapped_weights), text_of(swap->transfers.directories),
         counted(swap->buffer_count, "tile"), with_commas(swap->tile_numel)));
-  if (auto const& swap = config.weight_swap)
+  if (auto const& swap = zero::settings<zero::ShardedWeights>(config).weight_swap)
     out.push_back(fmt::format("on NVMe per rank: {} of weights in {}, {} of units in memory",
                               bytes_text(memory.swapped_weights),
                               text_of(swap->transfers.directories),
                               counted(swap->buffer_count, "shard")));
-  auto const& transfers = transfers_of(config);
+  auto const& transfers = *transfers_of(config).front();
   out.push_back(fmt::format("swap files by {}: {} reads and as many writes of {} in flight",
                             swap_method_text(*memory.swap),
                             transfers.queue_depth * transfers.parallelism,
@@ -195,12 +205,8 @@ std::vector<std::string> swap_lines(zero::EngineConfig const& config,
 
 std::vector<std::string> swap_warnings(zero::EngineConfig const& config) {
   std::set<std::filesystem::path> directories;
-  if (config.optimizer_swap)
-    directories.insert(config.optimizer_swap->transfers.directories.begin(),
-                       config.optimizer_swap->transfers.directories.end());
-  if (config.weight_swap)
-    directories.insert(config.weight_swap->transfers.directories.begin(),
-                       config.weight_swap->transfers.directories.end());
+  for (auto const* transfers : transfers_of(config))
+    directories.insert(transfers->directories.begin(), transfers->directories.end());
   std::vector<std::string> out;
   for (auto const& directory : directories)
     if (memory::is_in_memory(directory))
@@ -211,7 +217,7 @@ std::vector<std::string> swap_warnings(zero::EngineConfig const& config) {
 }
 
 ConfigTree swap_status(zero::EngineConfig const& config, zero::MemoryReport const& memory) {
-  auto const& transfers = transfers_of(config);
+  auto const& transfers = *transfers_of(config).front();
   return ConfigTree::object()
       .set("method", memory.swap->method.is_uring ? "io_uring" : "threads")
       .set("why_not_io_uring", memory.swap->method.why)

@@ -34,28 +34,47 @@ zero::QuantizedGradients quantized_gradients(config::ResolvedConfig const& c) {
   return out;
 }
 
-zero::SumOrder sum_order(config::ResolvedConfig const& c) {
-  if (!c.reproducible_world) return zero::SumOrder::ranks;
-  auto const given = c.origins.find("communication_dtype");
-  bool const is_default =
-      given == c.origins.end() || given->second == config::Origin::default_value;
-  TESSERA_VALIDATE(is_default || c.communication_dtype == Dtype::fp32, ConfigError,
-                   "communication_data_type is ", name_of(c.communication_dtype),
-                   " with --reproducible world, whose sums are fp32; remove it or use fp32");
-  return zero::SumOrder::tree;
+memory::MemorySpace host_space(bool pins) {
+  return pins ? memory::MemorySpace::pinned : memory::MemorySpace::host;
+}
+
+/// What the stage does not have is left out.
+zero::Partition partition(config::ResolvedConfig const& c) {
+  zero::ShardedWeights out;
+  out.shard_group_size = static_cast<int>(c.shard_group_size);
+  out.master_dtype = c.master_dtype;
+  out.reduce_once = c.reduce_once;
+  out.prefetch_bucket_size = c.prefetch_bucket_size;
+  out.max_live_parameters = c.max_live_parameters;
+  out.secondary_group_size = static_cast<int>(c.secondary_group_size);
+  if (c.quantized_weights) out.quantized_weight_bits = 8;
+  if (c.gradient_node_size > 0) out.quantized_gradients = quantized_gradients(c);
+  auto const& o = c.offload;
+  auto const buffers = static_cast<int>(o.buffer_count);
+  if (o.optimizer != config::OffloadDevice::none)
+    out.optimizer_offload = {.tile_numel = o.tile_numel,
+                             .buffer_count = buffers,
+                             .space = host_space(o.pin_memory),
+                             .ratio = o.ratio,
+                             .delay_from = o.delay_from};
+  if (o.optimizer == config::OffloadDevice::nvme)
+    out.optimizer_swap = {swap_options(o, o.nvme_path), o.tile_numel, buffers};
+  auto const weights = host_space(o.parameters_pin_memory);
+  if (o.parameters == config::OffloadDevice::nvme)
+    out.weight_swap = {swap_options(o, o.parameters_nvme_path),
+                       static_cast<int>(o.parameters_buffer_count), o.parameters_buffer_size,
+                       o.max_in_cpu, weights};
+  if (o.parameters == config::OffloadDevice::cpu) out.weight_offload = {weights};
+  return zero::partition_of(static_cast<int>(c.stage), out);
 }
 
 }  // namespace
 
 zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   zero::EngineConfig e;
-  e.stage = static_cast<int>(c.stage);
-  e.shard_group_size = static_cast<int>(c.shard_group_size);
-  e.secondary_group_size = static_cast<int>(c.secondary_group_size);
-  if (c.quantized_weights) e.weight_code_bits = 8;
-  if (c.gradient_node_size > 0) e.quantized_gradients = quantized_gradients(c);
+  e.partition = partition(c);
   e.dtype = c.dtype;
-  e.communication_dtype = c.communication_dtype;
+  e.communication_dtype = c.reproducible_world ? Dtype::fp32 : c.communication_dtype;
   e.accumulation_dtype = c.accumulation_dtype;
   e.accumulation_steps = static_cast<int>(c.accumulation_steps);
   e.reduction = {.average = c.gradient_allreduce_op == "sum" ? zero::GradientAverage::sum
@@ -64,17 +83,13 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                                                   : zero::GradientDivision::after_reduction,
                  .predivide_factor = c.gradient_predivide_factor,
                  .reduce_scatter = c.reduce_scatter};
-  e.sum_order = sum_order(c);
-  e.reduce_once = c.reduce_once;
+  e.sum_order = c.reproducible_world ? zero::SumOrder::tree : zero::SumOrder::ranks;
   // DeepSpeed's default below stage 3 is false; the results are the same
   e.overlap_comm = c.overlap_comm || !c.origins.contains("overlap_comm");
   e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);
   e.allgather_bucket_size = std::max(c.allgather_bucket_size, least_bucket);
-  e.prefetch_bucket_size = c.prefetch_bucket_size;
-  e.max_live_parameters = c.max_live_parameters;
   e.max_grad_norm = c.max_grad_norm;
   e.optimizer = c.optimizer;
-  e.master_dtype = c.master_dtype;
   e.optimizer.set_state_dtype(c.state_dtype);
   e.loss_scaler = {.dynamic = c.dynamic_loss_scale,
                    .static_scale = c.static_loss_scale,
@@ -86,25 +101,37 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                    .min_scale = c.min_loss_scale,
                    .growth = c.loss_scale_growth};
   e.skip_on_nonfinite = c.skip_on_nonfinite;
-  auto const& o = c.offload;
-  if (o.optimizer != config::OffloadDevice::none && c.stage > 0)
-    e.optimizer_offload = {
-        .tile_numel = o.tile_numel,
-        .buffer_count = static_cast<int>(o.buffer_count),
-        .space = o.pin_memory ? memory::MemorySpace::pinned : memory::MemorySpace::host,
-        .ratio = o.ratio,
-        .delay_from = o.delay_from};
-  if (o.optimizer == config::OffloadDevice::nvme)
-    e.optimizer_swap = {swap_options(o, o.nvme_path), o.tile_numel,
-                        static_cast<int>(o.buffer_count)};
-  auto const weights =
-      o.parameters_pin_memory ? memory::MemorySpace::pinned : memory::MemorySpace::host;
-  if (o.parameters == config::OffloadDevice::nvme)
-    e.weight_swap = {swap_options(o, o.parameters_nvme_path),
-                     static_cast<int>(o.parameters_buffer_count), o.parameters_buffer_size,
-                     o.max_in_cpu, weights};
-  if (o.parameters == config::OffloadDevice::cpu && c.stage == 3) e.weight_offload = {weights};
   return e;
+}
+
+void check_space(config::ResolvedConfig const& c, memory::MemorySpace space) {
+  auto const require = [](bool holds, auto const&... why) {
+    TESSERA_VALIDATE(holds, ConfigError, why...);
+  };
+  auto const& o = c.offload;
+  auto const& name = c.optimizer.algorithm;
+  bool const swaps = o.optimizer == config::OffloadDevice::nvme,
+             on_device = space == memory::MemorySpace::device,
+             offloads = on_device && o.optimizer != config::OffloadDevice::none;
+  require(on_device || o.delay_from == 0, "--delayed_update_from_step ", o.delay_from,
+          " lets the CPU update while a device computes, and this run computes on CPUs; use a GPU "
+          "or --device_memory, or leave the option out");
+  require(on_device || !swaps || c.dtype != c.master_dtype ||
+              std::ranges::any_of(c.optimizer.states, &optim::StateSpec::is_plain),
+          "offload_optimizer to NVMe with ", name, " and fp32 weights: no state of it goes to a ",
+          "drive; leave offload_optimizer out, or use bf16 or fp16");
+  require(!on_device || !c.reproducible_world,
+          "--reproducible world on a device: NCCL and devices ",
+          "form sums in another order; use the CPU");
+  require(!offloads || c.stage > 0, "offload_optimizer is \"", name_of(o.optimizer),
+          "\" at ZeRO stage 0, which has no offload; use stage 1, 2 or 3");
+  require(!offloads || o.ratio == 1.0 || optim::is_elementwise(c.optimizer),
+          "offload_optimizer.ratio is ", o.ratio, " with ", name,
+          ", whose update needs complete parameters; leave ratio out");
+  require(!offloads || !swaps || c.master_dtype == Dtype::fp32,
+          "offload_optimizer from a device to NVMe with ", name_of(c.master_dtype),
+          " master weights, which a drive does not hold; use fp32 master weights, or device "
+          "\"cpu\"");
 }
 
 model::ModelOptions model_options(config::ResolvedConfig const& c) {

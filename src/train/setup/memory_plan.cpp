@@ -15,6 +15,7 @@
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/planning.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::train {
@@ -169,15 +170,21 @@ std::string names_of(SwapRoom const& room) {
 }
 
 /// What the engine of a rank will need, without its memory and files.
+/// @throws ConfigError when the buffers of weights are too small for the model's units
 zero::MemoryReport planned_memory(zero::EngineConfig const& config,
                                   std::vector<memory::UnitSpec> const& units, int ranks,
-                                  StatesOf states) {
+                                  StatesOf states) try {
   memory::BufferPlanning const without_memory;
   memory::PlanningQueue compute(states.space);
   auto const comm = comm::make_planning_collectives(ranks, states.space);
   if (states.pass == memory::Pass::evaluation)
     return zero::make_weights(config, units, *comm, compute)->memory();
   return zero::make_engine(config, units, *comm, compute)->memory();
+} catch (ConfigError const& e) {
+  auto const& weights = zero::settings<zero::ShardedWeights>(config).weight_swap;
+  if (!weights || zero::trained_parameters(units).empty()) throw;
+  throw ConfigError(
+      concat("offload_param.buffer_size is ", weights->buffer_numel, " elements: ", e.what()));
 }
 
 /// Of several directories each one takes the same part.
@@ -202,10 +209,10 @@ void add(std::map<dev_t, SwapRoom>& rooms, memory::SwapDirectories const& direct
 std::vector<SwapRoom> swap_rooms(zero::EngineConfig const& config,
                                  zero::MemoryReport const& memory) {
   std::map<dev_t, SwapRoom> found;
-  if (auto const& swap = config.optimizer_swap)
+  if (auto const& swap = zero::settings<zero::ShardedStates>(config).optimizer_swap)
     add(found, swap->transfers.directories, memory.swapped - memory.swapped_weights,
         &SwapRoom::optimizer);
-  if (auto const& swap = config.weight_swap)
+  if (auto const& swap = zero::settings<zero::ShardedWeights>(config).weight_swap)
     add(found, swap->transfers.directories, memory.swapped_weights, &SwapRoom::weights);
   std::vector<SwapRoom> out;
   for (auto& [device, room] : found) out.push_back(std::move(room));
@@ -230,7 +237,8 @@ std::string swap_shortage(std::vector<SwapRoom> const& rooms, int ranks, std::st
 
 void check_swap_room(zero::EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                      topology::RankInfo const& rank, comm::Collectives& comm, StatesOf states) {
-  if (!config.optimizer_swap && !config.weight_swap) return;
+  auto const& weights = zero::settings<zero::ShardedWeights>(config).weight_swap;
+  if (!zero::settings<zero::ShardedStates>(config).optimizer_swap && !weights) return;
   auto const rooms = swap_rooms(config, planned_memory(config, units, comm.size(), states));
   auto const shortage = swap_shortage(rooms, rank.local_size, rank.host);
   auto const first = comm::all_reduce_value(

@@ -72,19 +72,6 @@ checkpoint::RestoreReport read_states(checkpoint::Manifest const& manifest, zero
   return checkpoint::restore(manifest, plan, states, comm);
 }
 
-void check_offload(config::ResolvedConfig const& config) {
-  auto const& offload = config.offload;
-  bool const has_device = memory::Runtime::device() >= 0;
-  TESSERA_VALIDATE(has_device || offload.delay_from == 0, ConfigError,
-                   "--delayed_update_from_step ", offload.delay_from,
-                   " lets the CPU update while a device computes, and this run computes on CPUs; "
-                   "use a GPU or --device_memory, or leave the option out");
-  if (!has_device) return;
-  TESSERA_VALIDATE(offload.optimizer == config::OffloadDevice::none || config.stage > 0,
-                   ConfigError, "offload_optimizer is \"", name_of(offload.optimizer),
-                   "\" at ZeRO stage 0, which has no offload; use stage 1, 2 or 3");
-}
-
 std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
   auto const graph_mode =
@@ -126,13 +113,11 @@ TrainingRun TrainingSetup::build() {
   run_.data = makers_.data ? makers_.data(run_.source, *run_.model)
                            : load_training_data(job_.arguments, run_.source, *run_.model,
                                                 job_.session, job_.comm);
-  auto config = engine_config(run_.config);
+  auto resolved = run_.config;
   bool const trains = job_.arguments.do_train;
-  if (!trains) {
-    config.optimizer_swap.reset();
-    config.optimizer_offload.reset();
-  }
-  check_offload(run_.config);
+  if (!trains) resolved.offload.optimizer = config::OffloadDevice::none;
+  auto const config = engine_config(resolved);
+  if (trains) check_space(run_.config, memory::memory_space_of(*run_.compute));
   auto const& units = run_.model->units();
   check_swap_room(config, units, job_.session.info(), job_.comm,
                   {trains ? memory::Pass::training : memory::Pass::evaluation,
@@ -293,15 +278,16 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
       bytes(m.buffers), bytes(activation_bytes_)));
   auto const& engine = run_.weights->config();
+  auto const& offload = zero::settings<zero::ShardedStates>(engine).optimizer_offload;
   if (m.offloaded_share > 0)
     log::info(
         fmt::format("optimizer on the CPU: {:.3g} % of the elements, in tiles of up to {} elements",
-                    100 * m.offloaded_share, with_commas(engine.optimizer_offload->tile_numel)));
-  if (engine.optimizer_offload && engine.optimizer_offload->delay_from > 0)
+                    100 * m.offloaded_share, with_commas(offload->tile_numel)));
+  if (offload && offload->delay_from > 0)
     log::info(fmt::format(
         "delayed update: from optimizer step {} on the CPU updates while the next step computes "
         "with weights that lack this update; a save or an evaluation completes it first",
-        with_commas(engine.optimizer_offload->delay_from)));
+        with_commas(offload->delay_from)));
   if (m.offloaded > 0)
     log::info(fmt::format(
         "host memory of offloaded states per rank: {}{}, {} of it pinned", bytes(m.offloaded),

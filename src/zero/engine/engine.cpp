@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "engine/weights_base.hpp"
-#include "gradients/coded_reduce.hpp"
 #include "gradients/offloaded_gradients.hpp"
+#include "gradients/quantized_reduce.hpp"
 #include "gradients/resident_gradients.hpp"
 #include "gradients/sharded_gradients.hpp"
 #include "optimizer/compressed_update.hpp"
@@ -28,7 +28,7 @@ struct StepProgress {
 class StagedEngine final : public WeightsBase<Engine> {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-               std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute, PlaceState const& place)
+               std::shared_ptr<comm::Mesh> mesh, memory::Queue& compute)
       : WeightsBase(config, units, std::move(mesh), compute),
         optimizer_(optim::make_optimizer(config.optimizer)),
         offload_(make_offload()),
@@ -40,7 +40,7 @@ class StagedEngine final : public WeightsBase<Engine> {
                   ? std::make_unique<HostUpdate>(context_, offload_, *weights_)
                   : nullptr),
         state_(context_, rules_,
-               {*weights_, *gradients_, *optimizer_, host_.get(), host_gradients_.get()}, place),
+               {*weights_, *gradients_, *optimizer_, host_.get(), host_gradients_.get()}),
         decision_(context_),
         scaler_(config.loss_scaler) {
     if (auto const* compression = optim::compression_of(*optimizer_))
@@ -50,7 +50,7 @@ class StagedEngine final : public WeightsBase<Engine> {
   /// The work that uses this class's buffers ends before they do.
   ~StagedEngine() override {
     try {
-      if (host_) host_->wait();
+      state_.wait_for_host();
       gradients_->synchronize();
     } catch (...) {
     }
@@ -88,8 +88,8 @@ class StagedEngine final : public WeightsBase<Engine> {
 
   void begin_micro_step(int index, int count, MicroStepGradients gradients) override {
     TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
-                     InternalError, "micro-step ", index, " of ", count,
-                     " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
+                     InternalError, "micro-step ", index, " of ", count, " does not fit steps of ",
+                     config_.accumulation_steps);
     step_.communication = detail::communication_of(*optimizer_, steps_ + 1);
     gradients_->begin_micro_step({index == 0, index + 1 == count, index,
                                   gradients == MicroStepGradients::are_discarded,
@@ -103,14 +103,12 @@ class StagedEngine final : public WeightsBase<Engine> {
     gradients_->finish();
     finish_delayed_update();
     kernels::GradientLimits limits{scaler_.scale() * rules_.averaging.left, config_.max_grad_norm,
-                                   skips_nonfinite()};
+                                   config_.skip_on_nonfinite || config_.dtype == Dtype::fp16};
     decision_.set_values(values);
-    if (host_gradients_)
-      decision_.compute(*host_gradients_, limits);
-    else if (!step_.communication.reduces_gradients)
-      compute_norm_of_own_gradients(limits);
+    if (step_.communication.reduces_gradients)
+      state_.compute_norm(decision_, limits);
     else
-      decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
+      compute_norm_of_own_gradients(limits);
     bool const host_decides =
         decision_.is_on_host() || host_ || !step_.communication.reduces_gradients;
     bool const may_skip = host_decides && decision_.precedes_update();
@@ -118,10 +116,9 @@ class StagedEngine final : public WeightsBase<Engine> {
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
                             step_.communication.phase, decision_.sums()};
-    if (!decision.finite && !skips_nonfinite() && groups_.world().rank() == 0)
+    if (!decision.finite && !result.skipped && groups_.world().rank() == 0)
       log::warning(
-          "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
-          "the overflow check");
+          "gradients are not finite and the update is applied: the overflow check is disabled");
     if (!result.skipped) ++steps_;
     scaler_.update(result.skipped);
     return result;
@@ -142,7 +139,7 @@ class StagedEngine final : public WeightsBase<Engine> {
       state_.shards().copy(k, ShardDirection::to_host);
       out.push_back({spec.name, state_.shards().host(k), spec.extent});
     }
-    if (auto* const coded = gradients_->coded()) coded->save_errors(out);
+    if (auto* const quantized = gradients_->quantized()) quantized->save_errors(out);
     return out;
   }
 
@@ -154,7 +151,7 @@ class StagedEngine final : public WeightsBase<Engine> {
     for (std::size_t k = 0; k < state_.states().count(); ++k)
       state_.shards().copy(k, ShardDirection::to_state);
     distribute(OptimizerState::What::all_states);
-    if (auto* const coded = gradients_->coded()) coded->load_errors();
+    if (auto* const quantized = gradients_->quantized()) quantized->load_errors();
     steps_ = optimizer_steps;
     scaler_.restore(scaler);
   }
@@ -184,7 +181,7 @@ class StagedEngine final : public WeightsBase<Engine> {
 
  private:
   void fill_own_weights(Fill const& fill) override {
-    if (!rules_.separate_master && config_.master_dtype != Dtype::fp32)
+    if (!rules_.separate_master && rules_.master_dtype != Dtype::fp32)
       return WeightsBase::fill_own_weights(fill);  // a unit at a time
     state_.states().settle();
     auto const shards = state_.shards().host(master_weights);
@@ -203,7 +200,6 @@ class StagedEngine final : public WeightsBase<Engine> {
     weights_->settle();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       if (!trains(u)) continue;
-      if (rules_.separate_master) weights_->open_region(u);
       state_.round_weights(u);
       weights_->all_gather_updated(u);
     }
@@ -223,25 +219,23 @@ class StagedEngine final : public WeightsBase<Engine> {
     return {std::move(views), lease.mode()};
   }
 
-  bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
-
   /// Units that stay on a device first: it updates them while the host updates the others.
   void update(double learning_rate) {
     state_.shards().release();
-    optim::StepControl const there{steps_ + 1, learning_rate, decision_.control()},
-        here{steps_ + 1, learning_rate, decision_.host_control()};
-    if (delays(here.step)) {
-      state_.start_updates(here);
+    optim::StepControl const device{steps_ + 1, learning_rate, decision_.control()},
+        host{steps_ + 1, learning_rate, decision_.host_control()};
+    if (offload_.delay_from > 0 && host.step >= offload_.delay_from) {
+      state_.start_updates(host);
       step_.is_delayed = true;
       return;
     }
-    if (step_.communication.reduces_gradients) state_.sum(host_ ? here : there);
+    if (step_.communication.reduces_gradients) state_.sum(device, host);
     weights_->prepare_update();
     if (!step_.communication.reduces_gradients)
-      return compressed_->run(*optim::compression_of(*optimizer_), there);
+      return compressed_->run(*optim::compression_of(*optimizer_), device);
     weights_->begin_updates();
-    for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
-    for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
+    for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, device);
+    for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, host);
   }
   /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.
   void compute_norm_of_own_gradients(kernels::GradientLimits limits) {
@@ -252,10 +246,7 @@ class StagedEngine final : public WeightsBase<Engine> {
     std::vector<kernels::GradientRun> runs;
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u)
       runs.push_back({gradients_->region(u), plan_.unit(u).padded_numel});
-    decision_.compute(runs, state_.gradient_dtype(), limits);
-  }
-  bool delays(std::int64_t step) const {
-    return offload_.delay_from > 0 && step >= offload_.delay_from;
+    decision_.compute(runs, rules_.gradient_dtype, limits);
   }
   /// Weights of the update that was started by an earlier step, if any.
   void finish_delayed_update() {
@@ -275,7 +266,6 @@ class StagedEngine final : public WeightsBase<Engine> {
   }
 
   Offload make_offload() {
-    validate_update(config_, rules_, *optimizer_);
     Offload out(context_, rules_, *optimizer_);
     weights_->set_host_updates(out.end);
     return out;
@@ -302,17 +292,16 @@ class StagedEngine final : public WeightsBase<Engine> {
   StepProgress step_;
 };
 
-std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineConfig const& given,
-                                std::vector<memory::UnitSpec> const& units, memory::Queue& compute,
-                                PlaceState const& place) {
-  validate(given);
-  validate_sum_order(given, mesh->size(), memory::memory_space_of(compute));
-  EngineConfig const config = with_wire_of_sums(given);
+std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineConfig const& config,
+                                std::vector<memory::UnitSpec> const& units,
+                                memory::Queue& compute) {
+  validate(config);
+  validate_training(config, mesh->size(), memory::memory_space_of(compute));
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   TESSERA_VALIDATE(!trained_parameters(units).empty(), ConfigError,
                    "no parameter trains: all are frozen; leave some out of the frozen parameters");
   return make_on_all_ranks(mesh->world(), [&]() -> std::unique_ptr<Engine> {
-    return std::make_unique<StagedEngine>(config, units, mesh, compute, place);
+    return std::make_unique<StagedEngine>(config, units, mesh, compute);
   });
 }
 
@@ -320,16 +309,14 @@ std::unique_ptr<Engine> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineC
 
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
-                                    memory::Queue& compute, PlaceState const& place) {
-  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, on_mesh(config, mesh), units, compute,
-                 place);
+                                    memory::Queue& compute) {
+  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, on_mesh(config, mesh), units, compute);
 }
 
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
-                                    comm::Collectives& comm, memory::Queue& compute,
-                                    PlaceState const& place) {
-  return make_on(own_mesh(config, comm), config, units, compute, place);
+                                    comm::Collectives& comm, memory::Queue& compute) {
+  return make_on(own_mesh(config, comm), config, units, compute);
 }
 
 }  // namespace tessera::zero

@@ -27,26 +27,24 @@ double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, dou
 
 /// Weights of the first units, which a drive does not hold.
 double kept_weight_bytes(EngineConfig const& config, PartitionPlan const& plan) {
+  std::int64_t const memory_numel = settings<ShardedWeights>(config).weight_swap->memory_numel;
   std::int64_t kept = 0;
   for (auto const& unit : plan.units())
-    if (kept + unit.shard_numel <= config.weight_swap->memory_numel) kept += unit.shard_numel;
+    if (kept + unit.shard_numel <= memory_numel) kept += unit.shard_numel;
   return static_cast<double>(kept) * bytes(config.dtype);
 }
 
 double weights_of_formula(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen) {
-  double const n = plan.ranks();
-  auto const parameters = static_cast<double>(plan.parameter_count());
-  double weights = 0.0;
-  if (config.weight_swap)
+  auto const& sharded = settings<ShardedWeights>(config);
+  double const all =
+      static_cast<double>(plan.parameter_count() + frozen.parameter_count()) * bytes(config.dtype);
+  double weights = all / (rules.shards_weights ? plan.ranks() : 1.0);
+  if (sharded.weight_swap)
     weights = kept_weight_bytes(with_share_of_limits(config, plan, frozen), plan) +
               kept_weight_bytes(with_share_of_limits(config, frozen, plan), frozen);
-  else
-    weights = (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
-              (rules.shards_weights ? n : 1.0);
-  if (config.secondary_group_size > 1 && plan.ranks() > 1)
-    weights += (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
-               config.secondary_group_size;
+  if (sharded.secondary_group_size > 1 && plan.ranks() > 1)
+    weights += all / sharded.secondary_group_size;
   return weights;
 }
 
@@ -64,9 +62,9 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
   double const gradients = MicroStepSums::places_of(config) * parameters *
                            bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
   double const sharing = rules.shards_optimizer ? n : 1.0;
-  bool const swaps = config.optimizer_swap.has_value();
+  bool const swaps = settings<ShardedStates>(config).optimizer_swap.has_value();
   double optimizer =
-      rules.separate_master && !swaps ? parameters * bytes(config.master_dtype) / sharing : 0.0;
+      rules.separate_master && !swaps ? parameters * bytes(rules.master_dtype) / sharing : 0.0;
   for (auto const& state : config.optimizer.states)
     if (!swaps || state.extent != optim::Extent::elementwise ||
         state.encoding != optim::Encoding::values)

@@ -7,30 +7,30 @@ namespace detail {
 
 EngineConfig on_mesh(EngineConfig config, comm::Mesh const& mesh) {
   int const ranks = mesh.shape().size(topology::Axis::shard);
-  TESSERA_VALIDATE(config.shard_group_size == 0 || config.shard_group_size == ranks, InternalError,
-                   "shard groups of ", config.shard_group_size, " ranks on a mesh ",
-                   describe(mesh.shape()));
-  if (config.stage > 0 && ranks < mesh.size()) config.shard_group_size = ranks;
+  int const group = settings<ShardedStates>(config).shard_group_size;
+  TESSERA_VALIDATE(group == 0 || group == ranks, InternalError, "shard groups of ", group,
+                   " ranks on a mesh ", describe(mesh.shape()));
+  auto* const states = edit<ShardedStates>(config);
+  if (states && ranks < mesh.size()) states->shard_group_size = ranks;
   return config;
 }
 
 std::shared_ptr<comm::Mesh> own_mesh(EngineConfig const& config, comm::Collectives& comm) {
   validate(config);
-  int const ranks = comm.size(), group = ranks == 1 ? 0 : config.shard_group_size;
-  return std::make_shared<comm::Mesh>(comm, topology::data_parallel_mesh(ranks, group));
+  int const ranks = comm.size(), group = settings<ShardedStates>(config).shard_group_size;
+  return std::make_shared<comm::Mesh>(comm,
+                                      topology::data_parallel_mesh(ranks, ranks == 1 ? 0 : group));
 }
 
 }  // namespace detail
 
 namespace {
 
-std::unique_ptr<Weights> make_on(std::shared_ptr<comm::Mesh> const& mesh, EngineConfig const& given,
+std::unique_ptr<Weights> make_on(std::shared_ptr<comm::Mesh> const& mesh,
+                                 EngineConfig const& config,
                                  std::vector<memory::UnitSpec> const& units,
                                  memory::Queue& compute) {
-  detail::validate(given);
-  EngineConfig config = detail::with_wire_of_sums(given);
-  config.optimizer_swap.reset();
-  config.optimizer_offload.reset();
+  detail::validate(config);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units has no weights");
   return detail::make_on_all_ranks(mesh->world(), [&]() -> std::unique_ptr<Weights> {
     return std::make_unique<detail::WeightsBase<Weights>>(config, units, mesh, compute);

@@ -10,7 +10,7 @@
 
 namespace tessera::zero::detail {
 
-class CodedReduce;
+class QuantizedReduce;
 
 class GradientFlow {
  public:
@@ -39,8 +39,8 @@ class GradientFlow {
   virtual void* region(UnitIndex unit) const = 0;
   virtual std::size_t gradient_bytes() const = 0;
   virtual std::size_t buffer_bytes() const = 0;
-  /// Of gradients that travel as codes; null: they travel as values.
-  virtual CodedReduce* coded() { return nullptr; }
+  /// The reduction of quantized gradients; null: gradients travel as values.
+  virtual QuantizedReduce* quantized() { return nullptr; }
 };
 
 }  // namespace tessera::zero::detail

@@ -111,8 +111,8 @@ class OffloadedGradients final : public GradientFlow {
     micro_ = micro;
     progress_.begin_micro_step();
     reducer_.retire_all();
-    // Sums of codes must have left before this micro-step brings them back.
-    if (auto* const coded = reducer_.coded()) coded->finish();
+    // Sums of quantized gradients must have left before this micro-step brings them back.
+    if (auto* const quantized = reducer_.quantized()) quantized->finish();
   }
 
   memory::GradientLease lease(UnitIndex unit) override {
@@ -162,7 +162,7 @@ class OffloadedGradients final : public GradientFlow {
   std::size_t buffer_bytes() const override {
     return staging_.bytes() + pool_.bytes() + reducer_.buffer_bytes();
   }
-  CodedReduce* coded() override { return reducer_.coded(); }
+  QuantizedReduce* quantized() override { return reducer_.quantized(); }
 
  private:
   /// Where the sums of a unit are on the device, and when they may be read and written there.

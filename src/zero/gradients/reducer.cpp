@@ -21,7 +21,7 @@ Reducer::Reducer(StoreContext const& context, Averaging const& averaging)
       before_(static_cast<float>(averaging.before)),
       after_(static_cast<float>(averaging.after)),
       wire_("gradients on the wire", context.config.communication_dtype, context.comm) {
-  if (context.node || context.rail) coded_ = std::make_unique<CodedReduce>(context);
+  if (context.node || context.rail) quantized_ = std::make_unique<QuantizedReduce>(context);
   if (!context.replicas) return;
   StoreContext const of_copies{context.config, context.plan, context.ownership, *context.replicas,
                                context.compute};
@@ -37,9 +37,9 @@ BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
 
 void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
                              GradientFlow::MicroStep micro, Retire retire, Retire reduced) {
-  if (coded_) {
+  if (quantized_) {
     multiply(context_.compute, whole, before_);
-    coded_->start(unit, whole, out, micro, std::move(reduced));
+    quantized_->start(unit, whole, out, micro, std::move(reduced));
     if (retire) retire(context_.compute.record());
     return;
   }
@@ -121,14 +121,14 @@ void Reducer::finish() {
   else
     context_.comm.wait(std::exchange(last_, {}));
   retire_all();
-  if (coded_) coded_->finish();
+  if (quantized_) quantized_->finish();
   if (across_) across_->finish();
 }
 
 void Reducer::wait_all() {
   context_.comm.wait(std::exchange(last_, {}));
   retire_all();
-  if (coded_) coded_->finish();
+  if (quantized_) quantized_->finish();
   if (across_) across_->wait_all();
 }
 

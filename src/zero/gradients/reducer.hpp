@@ -8,8 +8,8 @@
 #include <functional>
 #include <memory>
 
-#include "gradients/coded_reduce.hpp"
 #include "gradients/gradient_flow.hpp"
+#include "gradients/quantized_reduce.hpp"
 #include "transfer/buffer_pool.hpp"
 
 namespace tessera::zero::detail {
@@ -41,9 +41,10 @@ class Reducer {
   void finish();
   /// Blocks the host until every reduction has completed, and returns all buffers to the pool.
   void wait_all();
-  CodedReduce* coded() { return coded_.get(); }  ///< null: gradients travel as values
+  QuantizedReduce* quantized() { return quantized_.get(); }  ///< null: gradients travel as values
   std::size_t buffer_bytes() const {
-    return wire_.bytes() + (across_ ? across_->buffer_bytes() : 0) + (coded_ ? coded_->bytes() : 0);
+    return wire_.bytes() + (across_ ? across_->buffer_bytes() : 0) +
+           (quantized_ ? quantized_->bytes() : 0);
   }
 
  private:
@@ -61,8 +62,8 @@ class Reducer {
   BufferPool wire_;
   std::deque<InFlight> in_flight_;
   comm::Pending last_;  ///< reductions run in order, so waiting for the last one waits for all
-  std::unique_ptr<CodedReduce> coded_;  ///< null: gradients travel as values
-  std::unique_ptr<Reducer> across_;     ///< over the copies of the states; null: there is one
+  std::unique_ptr<QuantizedReduce> quantized_;  ///< null: gradients travel as values
+  std::unique_ptr<Reducer> across_;  ///< over the copies of the states; null: there is one
 };
 
 }  // namespace tessera::zero::detail

@@ -54,7 +54,7 @@ class ShardedGradients final : public GradientFlow {
   }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }
   std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
-  CodedReduce* coded() override { return reducer_.coded(); }
+  QuantizedReduce* quantized() override { return reducer_.quantized(); }
 
  private:
   void reduce(UnitIndex unit, BufferPool::Entry const& lent) {

@@ -11,8 +11,9 @@ namespace tessera::zero::detail {
 namespace {
 
 OptimizerOffload options_of(EngineConfig const& config) {
-  OptimizerOffload out = config.optimizer_offload.value_or(OptimizerOffload{});
-  if (auto const& swap = config.optimizer_swap) {
+  auto const& states = settings<ShardedStates>(config);
+  OptimizerOffload out = states.optimizer_offload.value_or(OptimizerOffload{});
+  if (auto const& swap = states.optimizer_swap) {
     out.tile_numel = swap->tile_numel;
     out.buffer_count = swap->buffer_count;
   }
@@ -42,7 +43,8 @@ TileList region_tiles(StoreContext const& context, optim::Optimizer const& optim
                       UnitIndex end) {
   bool const takes_matrices = dynamic_cast<optim::MatrixOptimizer const*>(&optimizer),
              takes_sums = dynamic_cast<optim::SummingOptimizer const*>(&optimizer),
-             is_complete = takes_matrices || (takes_sums && context.config.optimizer_swap);
+             is_complete = takes_matrices ||
+                           (takes_sums && settings<ShardedStates>(context.config).optimizer_swap);
   return {region_numel(context, end), is_complete ? std::numeric_limits<std::int64_t>::max()
                                                   : options_of(context.config).tile_numel};
 }

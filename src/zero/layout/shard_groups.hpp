@@ -15,7 +15,8 @@ class ShardGroups {
  public:
   /// The ranks along axis shard share a copy, those along the other axes have copies. At stage 0,
   /// which partitions nothing, all ranks are one group. Collective.
-  /// @throws ConfigError when the size of a group does not divide the number of ranks
+  /// @throws ConfigError when the size of a group does not divide the number of ranks,
+  /// InternalError for groups of one rank
   ShardGroups(std::shared_ptr<comm::Mesh> mesh, EngineConfig const& config);
 
   comm::Collectives& world() const { return mesh_->world(); }

@@ -29,6 +29,7 @@ struct StageRules {
   bool reduces = false;                ///< more than one rank shares a copy of the states
   Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
   Averaging averaging;
+  Dtype master_dtype = Dtype::fp32;  ///< ShardedStates::master_dtype
   bool separate_master = false;  ///< of another dtype than the weights; else these are the master
   /// The model computes on a device, and master weights and states are in host memory or on a
   /// drive: the host updates them.
@@ -43,12 +44,10 @@ struct StageRules {
 StageRules rules_for(EngineConfig const& config, int ranks,
                      memory::MemorySpace space = memory::MemorySpace::host, int copies = 1);
 
-/// @throws ConfigError naming the setting, its value and what it may be
+/// @throws InternalError for values that no engine can have together
 void validate(EngineConfig const& config);
-/// @throws ConfigError where sums as a tree over @p ranks would depend on their number
-void validate_sum_order(EngineConfig const& config, int ranks, memory::MemorySpace space);
-/// Sums as a tree are fp32, also between ranks.
-EngineConfig with_wire_of_sums(EngineConfig config);
+/// @throws InternalError for values with which no engine trains on @p ranks in all, in @p space
+void validate_training(EngineConfig const& config, int ranks, memory::MemorySpace space);
 
 /// The region of a unit that this rank updates, and its offset in the rank's flat state: the
 /// complete unit when the optimizer is replicated, else the rank's shard.

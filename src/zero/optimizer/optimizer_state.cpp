@@ -10,38 +10,12 @@
 #include "tessera/memory/work_trace.hpp"
 
 namespace tessera::zero::detail {
-namespace {
-
-/// The memory space and the queue that @p place chooses for all states.
-StatePlacement common_placement(StoreContext const& context,
-                                std::vector<StateLayout> const& layouts, PlaceState const& place) {
-  auto const space = memory::memory_space_of(context.compute);
-  StatePlacement out{space, &context.compute};
-  for (std::size_t k = 0; place && k < layouts.size(); ++k) {
-    auto const& name = layouts[k].spec.name;
-    auto const placement = place(layouts[k].spec);
-    TESSERA_VALIDATE(k == 0 || placement.queue == out.queue, InternalError, "state ", name,
-                     " and the master weights have different queues; one kernel updates both, "
-                     "place them on one queue");
-    TESSERA_VALIDATE(
-        placement.space == space && memory::memory_space_of(*placement.queue) == space,
-        InternalError, "state ", name,
-        " is in another memory space than its gradients; the update reads both, place it in the "
-        "compute queue's memory space");
-    out = placement;
-  }
-  return out;
-}
-
-}  // namespace
-
 OptimizerState::Setup OptimizerState::setup(StoreContext const& context, StageRules const& rules,
-                                            Inputs const& inputs, PlaceState const& place) {
-  auto layouts = state_layouts(context, rules, inputs.optimizer.spec());
+                                            Inputs const& inputs) {
   auto* const host = inputs.host;
-  auto const placement = host ? StatePlacement{memory::MemorySpace::host, &host->queue()}
-                              : common_placement(context, layouts, place);
-  return {std::move(layouts), placement,
+  StatePlacement const on_device{memory::memory_space_of(context.compute), &context.compute};
+  return {state_layouts(context, rules, inputs.optimizer.spec()),
+          host ? StatePlacement{memory::MemorySpace::host, &host->queue()} : on_device,
           tiled_units(context, inputs.optimizer, host ? host->end() : first_unit)};
 }
 
@@ -55,7 +29,7 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
       host_gradients_(inputs.host_gradients),
       schedule_(region_numel(context_, context_.plan.end_unit()), setup.tiled),
       states_(context_, std::move(setup.layouts), weights_, setup.tiled, setup.placement),
-      shards_(states_, host_ ? context_.compute : *states_.placement().queue),
+      shards_(states_, context_.compute),
       rule_(make_update_rule(sources(), inputs.optimizer)) {
   for (auto const& step : schedule_.steps())
     segments_.push_back(segments_of_step(sources(), rule_->spec(), step));
@@ -74,44 +48,38 @@ std::vector<kernels::GradientRun> OptimizerState::gradient_shards() const {
   return runs;
 }
 
-template <class Work>
-void OptimizerState::on_queue(UpdateQueue queue, Work const& work) const {
-  if (queue == UpdateQueue::worker) return work(host_->queue());
-  auto& updates = host_ ? context_.compute : *states_.placement().queue;
-  bool const is_compute = &updates == &context_.compute;
-  if (!is_compute) updates.wait(context_.compute.record());
-  work(updates);
-  if (!is_compute) context_.compute.wait(updates.record());
+void OptimizerState::compute_norm(NormAndOverflow& decision,
+                                  kernels::GradientLimits const& limits) const {
+  if (host_gradients_) return decision.compute(*host_gradients_, limits);
+  decision.compute(gradient_shards(), rules_.gradient_dtype, limits);
 }
 
-void OptimizerState::sum(optim::StepControl const& control) const {
+void OptimizerState::sum(optim::StepControl const& device, optim::StepControl const& host) const {
   if (rule_->rounds() == 0) return;
+  auto const& control = sum_queue() == UpdateQueue::worker ? host : device;
   if (host_) host_gradients_->order_all_before(host_->queue());
-  on_queue(sum_queue(), [&](memory::Queue& queue) { rule_->clear_sums(queue); });
+  auto& queue = queue_of(sum_queue());
+  rule_->clear_sums(queue);
   for (int round = 0; round < rule_->rounds(); ++round) {
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) sum_unit(round, u, control);
-    on_queue(sum_queue(),
-             [&](memory::Queue& queue) { rule_->complete_sums(queue, round, control); });
+    rule_->complete_sums(queue, round, control);
   }
 }
 
 void OptimizerState::sum_unit(int round, UnitIndex unit, optim::StepControl const& control) const {
   auto& storage = states_.storage(unit);
+  auto& queue = queue_of(sum_queue());
   weights_.open_region(unit);
-  on_queue(sum_queue(), [&](memory::Queue& queue) {
-    for (auto const& step : schedule_.of(unit)) storage.open(queue, step);
-    rule_->sum(queue, round, unit, control);
-    for (auto const& step : schedule_.of(unit))
-      storage.close(queue, step, StateStorage::Values::unchanged);
-  });
+  for (auto const& step : schedule_.of(unit)) storage.open(queue, step);
+  rule_->sum(queue, round, unit, control);
+  for (auto const& step : schedule_.of(unit))
+    storage.close(queue, step, StateStorage::Values::unchanged);
   weights_.close_unchanged(unit);
 }
 
 void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
   if (schedule_.queue(unit) == UpdateQueue::worker) return host_->run(unit, work_of_host(control));
-  on_queue(UpdateQueue::compute, [&](memory::Queue& queue) {
-    for (auto const& step : schedule_.of(unit)) run_step(queue, step, control);
-  });
+  for (auto const& step : schedule_.of(unit)) run_step(context_.compute, step, control);
 }
 
 void OptimizerState::start_updates(optim::StepControl const& control) const {
@@ -140,6 +108,7 @@ void OptimizerState::run_step(memory::Queue& queue, UpdateStep const& step,
 
 void OptimizerState::round_weights(UnitIndex unit) const {
   if (!rules_.separate_master) return;
+  weights_.open_region(unit);
   auto const masters_dtype = states_.spec(master_weights).dtype, dtype = context_.config.dtype;
   if (schedule_.queue(unit) == UpdateQueue::worker)
     return host_->run(unit, [&](memory::Queue& queue, std::size_t tile) {

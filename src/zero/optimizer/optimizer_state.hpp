@@ -7,14 +7,12 @@
 #include <vector>
 
 #include "gradients/gradient_flow.hpp"
-#include "gradients/offloaded_gradients.hpp"
 #include "optimizer/host_update.hpp"
+#include "optimizer/norm_and_overflow.hpp"
 #include "optimizer/state_shards.hpp"
 #include "optimizer/state_table.hpp"
 #include "optimizer/update_rule.hpp"
 #include "optimizer/update_schedule.hpp"
-#include "tessera/kernels/elementwise/gradient_statistics.hpp"
-#include "tessera/zero/optimizer/state_placement.hpp"
 
 namespace tessera::zero::detail {
 
@@ -29,13 +27,8 @@ class OptimizerState {
     HostUpdate* host = nullptr;
     HostGradients* host_gradients = nullptr;
   };
-  /// @param place chooses memory space and queue of each state; empty: those of the compute queue.
-  /// The update reads states, master weights and gradients in one kernel, so a placement must name
-  /// the compute queue's memory space, and one queue for all states.
-  /// @throws InternalError for another placement
-  OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
-                 PlaceState const& place = {})
-      : OptimizerState(context, rules, inputs, setup(context, rules, inputs, place)) {}
+  OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs)
+      : OptimizerState(context, rules, inputs, setup(context, rules, inputs)) {}
 
   /// Uses another optimizer of the same algorithm and states, which outlives this or the next call.
   void set_optimizer(optim::Optimizer const& optimizer) { rule_->set_optimizer(optimizer); }
@@ -55,11 +48,12 @@ class OptimizerState {
   }
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
-  Dtype gradient_dtype() const { return rules_.gradient_dtype; }
+  /// The norm and the overflow check of the reduced gradients. Collective.
+  void compute_norm(NormAndOverflow& decision, kernels::GradientLimits const& limits) const;
 
   /// Enqueues the sums of all parameters that the updates need, added over the ranks. No effect for
-  /// rules without sums; otherwise collective.
-  void sum(optim::StepControl const& control) const;
+  /// rules without sums; otherwise collective. @param host for sums by the host
+  void sum(optim::StepControl const& device, optim::StepControl const& host) const;
   /// Enqueues the update of @p unit. Later work of the compute queue reads the new weights.
   void update(UnitIndex unit, optim::StepControl const& control) const;
   /// Starts the update of all units by the host, while later work of the compute queue continues
@@ -68,6 +62,10 @@ class OptimizerState {
   /// Later work of the compute queue reads the weights of the update that was started. Called for
   /// all units in order.
   void finish_update(UnitIndex unit) const { host_->run(unit, {}); }
+  /// Blocks until the host has ended its updates.
+  void wait_for_host() const {
+    if (host_) host_->wait();
+  }
 
   /// Rounds this rank's shard of the master weights to the working weights, on the compute queue.
   void round_weights(UnitIndex unit) const;
@@ -83,8 +81,7 @@ class OptimizerState {
     StatePlacement placement;
     TiledUnits tiled;
   };
-  static Setup setup(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
-                     PlaceState const& place);
+  static Setup setup(StoreContext const& context, StageRules const& rules, Inputs const& inputs);
   OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
                  Setup setup);
   SegmentSources sources() const;
@@ -95,10 +92,9 @@ class OptimizerState {
   /// A rule with sums has all its steps on one queue, see validate_update().
   UpdateQueue sum_queue() const { return schedule_.steps().front().queue; }
   std::optional<comm::Pending> gather_values(std::size_t state, memory::Event const& after) const;
-  /// Calls @p work(queue) after the compute queue's earlier work and before its later work, or with
-  /// the worker's queue, whose work the callers order.
-  template <class Work>
-  void on_queue(UpdateQueue queue, Work const& work) const;
+  memory::Queue& queue_of(UpdateQueue queue) const {
+    return queue == UpdateQueue::worker ? host_->queue() : context_.compute;
+  }
 
   StoreContext context_;
   StageRules rules_;

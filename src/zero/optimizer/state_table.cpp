@@ -28,7 +28,8 @@ StateLayout layout_of(StoreContext const& context, optim::StateSpec const& spec,
 /// memory.
 StateHome home_of(EngineConfig const& config, optim::StateSpec const& spec) {
   if (spec.encoding != optim::Encoding::values) return StateHome::quantized;
-  bool const is_swapped = config.optimizer_swap && spec.extent == optim::Extent::elementwise;
+  bool const is_swapped =
+      settings<ShardedStates>(config).optimizer_swap && spec.extent == optim::Extent::elementwise;
   return is_swapped ? StateHome::drive : StateHome::memory;
 }
 
@@ -41,7 +42,7 @@ bool has_home(std::vector<StateLayout> const& layouts, StateHome home) {
 
 std::vector<StateLayout> state_layouts(StoreContext const& context, StageRules const& rules,
                                        optim::OptimizerSpec const& spec) {
-  optim::StateSpec const masters{optim::master_weights_name, context.config.master_dtype};
+  optim::StateSpec const masters{optim::master_weights_name, rules.master_dtype};
   std::vector<StateLayout> out{layout_of(
       context, masters,
       rules.separate_master ? home_of(context.config, masters) : StateHome::working_weights)};
@@ -63,7 +64,7 @@ StateTable::StateTable(StoreContext const& context, std::vector<StateLayout> lay
     bool const has_codes = begin == first_unit && has_home(layouts_, StateHome::quantized);
     if (has_codes) out = make_quantized_storage(inputs, std::move(out));
     if (begin == tiled_end_ || tiled_kind_ != StorageKind::drive) return out;
-    auto swap = *context.config.optimizer_swap;
+    auto swap = *settings<ShardedStates>(context.config).optimizer_swap;
     swap.tile_numel = std::max<std::int64_t>(1, tiled.tiles.largest());
     return make_drive_storage(inputs, swap, std::move(out));
   };

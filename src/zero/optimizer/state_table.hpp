@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "optimizer/state_storage.hpp"
-#include "tessera/zero/optimizer/state_placement.hpp"
 
 namespace tessera::zero::detail {
 
@@ -16,10 +15,15 @@ namespace tessera::zero::detail {
 std::vector<StateLayout> state_layouts(StoreContext const& context, StageRules const& rules,
                                        optim::OptimizerSpec const& spec);
 
+/// Memory space of the states, and the queue that reads and writes them outside the update; of
+/// tiled units where there are some.
+struct StatePlacement {
+  memory::MemorySpace space;
+  memory::Queue* queue;
+};
+
 class StateTable {
  public:
-  /// @param placement memory space of the states, and the queue that reads and writes them outside
-  /// the update; of tiled units where there are some
   StateTable(StoreContext const& context, std::vector<StateLayout> layouts, WeightStore& weights,
              TiledUnits const& tiled, StatePlacement const& placement);
   StateTable(StateTable const&) = delete;

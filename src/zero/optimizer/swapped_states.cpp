@@ -47,8 +47,8 @@ SwappedStates::SwappedStates(OptimizerSwap const& swap, std::vector<std::string>
     memory_ = {"tiles of swapped states", memory::Purpose::optimizer_state,
                buffers * names.size() * bytes_of(tile_numel_) + memory::swap_alignment};
   } catch (OutOfMemoryError const& error) {
-    throw OutOfMemoryError(concat(error.what(), "; or lower offload_optimizer.buffer_count (",
-                                  swap.buffer_count, ") or sub_group_size"));
+    throw OutOfMemoryError(concat(error.what(), "; or lower the states' buffer_count (",
+                                  swap.buffer_count, ") or the size of a tile"));
   }
 }
 

@@ -67,8 +67,5 @@ class UpdateSchedule {
 };
 
 /// The combinations of storage, rule and schedule that do not exist.
-/// @throws ConfigError naming the setting, and what may be used
-void validate_update(EngineConfig const& config, StageRules const& rules,
-                     optim::Optimizer const& optimizer);
 
 }  // namespace tessera::zero::detail

@@ -39,7 +39,7 @@ optim::Segments segments_of(SegmentSources const& sources, optim::OptimizerSpec 
   auto const& storage = states.storage(part.step.storage);
   UnitOffset const region_begin = context.ownership.begin(unit);
   Dtype const gradient_dtype = sources.rules.gradient_dtype, dtype = context.config.dtype;
-  optim::Segments out{{}, gradient_dtype, dtype, context.config.master_dtype};
+  optim::Segments out{{}, gradient_dtype, dtype, sources.rules.master_dtype};
   for (auto& run : group_runs(layout, part.begin, part.end, spec)) {
     std::int64_t const in_region = run.begin - region_begin;
     std::int64_t const in_range = in_region - part.step.range.begin;

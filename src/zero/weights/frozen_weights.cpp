@@ -123,10 +123,12 @@ EngineConfig with_share_of_limits(EngineConfig config, PartitionPlan const& part
   if (other.padded_count() == 0) return config;
   double const share = static_cast<double>(part.padded_count()) /
                        static_cast<double>(part.padded_count() + other.padded_count());
-  for (auto* limit : {&config.prefetch_bucket_size, &config.max_live_parameters})
+  auto* const weights = std::get_if<ShardedWeights>(&config.partition);
+  if (!weights) return config;
+  for (auto* limit : {&weights->prefetch_bucket_size, &weights->max_live_parameters})
     *limit = static_cast<std::int64_t>(share * static_cast<double>(*limit));
   // Rounded up: where all weights fit, each part does.
-  if (auto& swap = config.weight_swap)
+  if (auto& swap = weights->weight_swap)
     swap->memory_numel =
         static_cast<std::int64_t>(std::ceil(share * static_cast<double>(swap->memory_numel)));
   return config;

@@ -33,7 +33,7 @@ class AllGather final : public GatherSource {
 
 std::unique_ptr<GatherSource> make_gather_source(StoreContext const& context, ShardStore& shards) {
   std::unique_ptr<GatherSource> source;
-  if (context.config.weight_code_bits > 0)
+  if (settings<ShardedWeights>(context.config).quantized_weight_bits > 0)
     source = std::make_unique<QuantizedGather>(context, shards);
   else
     source = std::make_unique<AllGather>(context, shards);

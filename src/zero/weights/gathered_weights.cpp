@@ -46,10 +46,10 @@ class ShardsInMemory final : public ShardStore {
 
 std::unique_ptr<ShardStore> make_shard_store(StoreContext const& context) {
   bool const on_device = memory::memory_space_of(context.compute) == memory::MemorySpace::device;
-  auto const& config = context.config;
-  if (!config.weight_swap && !(config.weight_offload && on_device))
+  auto const& weights = settings<ShardedWeights>(context.config);
+  if (!weights.weight_swap && !(weights.weight_offload && on_device))
     return std::make_unique<ShardsInMemory>(context);
-  auto shards = config.weight_swap ? make_swapped_shards(context) : make_host_shards(context);
+  auto shards = weights.weight_swap ? make_swapped_shards(context) : make_host_shards(context);
   return on_device ? make_streamed_shards(context, std::move(shards)) : std::move(shards);
 }
 
@@ -76,7 +76,8 @@ class GatheredWeights final : public WeightStore {
         shards_(make_shard_store(context)),
         source_(make_gather_source(context, *shards_)),
         window_(numel_of_units(context.plan),
-                {context.config.prefetch_bucket_size, context.config.max_live_parameters}),
+                {settings<ShardedWeights>(context.config).prefetch_bucket_size,
+                 settings<ShardedWeights>(context.config).max_live_parameters}),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
         chooses_depth_(shards_->is_streamed() && !memory::BufferPlanning::active()),

@@ -8,8 +8,8 @@ namespace tessera::zero::detail {
 QuantizedGather::QuantizedGather(StoreContext const& context, ShardStore& shards)
     : context_(context),
       shards_(shards),
-      format_{.bits = context.config.weight_code_bits},
-      pool_("codes of weights", Dtype::uint8, context.comm),
+      format_{.bits = settings<ShardedWeights>(context.config).quantized_weight_bits},
+      pool_("quantized weights", Dtype::uint8, context.comm),
       codes_(context.plan.units().size()) {}
 
 kernels::CodeRegions QuantizedGather::regions(UnitIndex unit) const {

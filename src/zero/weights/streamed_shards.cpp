@@ -27,7 +27,7 @@ class HostShards final : public ShardStore {
         shards_(memory::make_host_buffer(
             "weights in host memory", memory::Purpose::weights,
             static_cast<std::size_t>(plan_.partition_numel()) * size_of(dtype_),
-            context.config.weight_offload->space)) {}
+            settings<ShardedWeights>(context.config).weight_offload->space)) {}
 
   Shard fetch(UnitIndex unit, memory::Event const& before) override {
     return {{region(unit), dtype_, {plan_.unit(unit).shard_numel}}, before, before};

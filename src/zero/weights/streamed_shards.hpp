@@ -9,7 +9,7 @@
 
 namespace tessera::zero::detail {
 
-/// This rank's shards in host memory, in the memory space of EngineConfig::weight_offload.
+/// This rank's shards in host memory, in the memory space of ShardedWeights::weight_offload.
 std::unique_ptr<ShardStore> make_host_shards(StoreContext const& context);
 
 /// @param host shards whose regions are in host memory

@@ -34,10 +34,10 @@ Placement place_units(PartitionPlan const& plan, WeightSwap const& swap, Dtype d
       out.memory_numel += unit.shard_numel;
       continue;
     }
-    TESSERA_VALIDATE(unit.shard_numel <= swap.buffer_numel, ConfigError,
-                     "offload_param.buffer_size is ", swap.buffer_numel,
-                     " elements and a rank's shard of ", unit.name, " has ", unit.shard_numel,
-                     "; raise buffer_size to at least that, or use more ranks");
+    TESSERA_VALIDATE(unit.shard_numel <= swap.buffer_numel, ConfigError, "buffers of ",
+                     swap.buffer_numel, " elements for weights on a drive: a rank's ", "shard of ",
+                     unit.name, " has ", unit.shard_numel,
+                     "; use buffers of at least that size, or more ranks");
     std::size_t const bytes = in_pages(static_cast<std::size_t>(unit.shard_numel) * size_of(dtype));
     out.places.push_back({false, out.file_bytes, out.swapped_units++});
     out.file_bytes += bytes;
@@ -50,7 +50,7 @@ class SwappedShards final : public ShardStore {
  public:
   explicit SwappedShards(StoreContext const& context)
       : context_(context),
-        swap_(*context.config.weight_swap),
+        swap_(*settings<ShardedWeights>(context.config).weight_swap),
         placement_(place_units(context.plan, swap_, context.config.dtype)),
         file_("weights", swap_.transfers.directories, placement_.file_bytes),
         transfers_(swap_.transfers) {
@@ -64,7 +64,7 @@ class SwappedShards final : public ShardStore {
                             elements(buffers_.size() * placement_.largest_bytes));
     } catch (OutOfMemoryError const& error) {
       throw OutOfMemoryError(
-          concat(error.what(), "; or lower offload_param.buffer_count (", swap_.buffer_count, ")"));
+          concat(error.what(), "; or lower the weights' buffer_count (", swap_.buffer_count, ")"));
     }
     in_memory_ = make_buffer("weights", placement_.memory_numel);
     TESSERA_EXPECT(buffers_.empty() ||

@@ -143,7 +143,7 @@ struct Families : ::testing::TestWithParam<std::tuple<std::size_t, int>> {
   std::unique_ptr<zero::Weights> weights_for(model::CausalLm const& model,
                                              std::string const& family, int stage) {
     zero::EngineConfig config;
-    config.stage = stage;
+    config.partition = zero::partition_of(stage);
     auto out = zero::make_weights(config, model.units(), *comm, *compute);
     auto const weights = test::named_weights(family);
     out->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "engine_settings.hpp"
+
 namespace tessera::train {
 namespace {
 
@@ -11,8 +13,9 @@ using ::testing::HasSubstr;
 
 zero::EngineConfig config_on(char const* directory) {
   zero::EngineConfig config;
-  config.optimizer_swap.emplace().transfers.directories = {directory, "/second"};
-  config.weight_swap.emplace().transfers.directories = {"/weights"};
+  config.partition = zero::partition_of(3);
+  test::states_of(config).optimizer_swap.emplace().transfers.directories = {directory, "/second"};
+  test::weights_of(config).weight_swap.emplace().transfers.directories = {"/weights"};
   return config;
 }
 

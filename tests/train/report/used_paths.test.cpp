@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine_settings.hpp"
 #include "nccl/nccl_collectives.hpp"
 #include "small_run.hpp"
 #include "tessera/kernels/launch/used_routes.hpp"
@@ -33,14 +34,15 @@ TEST(UsedPaths, AreThoseOfTheStep) {
   EXPECT_GT(tree.at("attention").at("tiles on the host").as_int(), 0);
   EXPECT_EQ(tree.at("gradient reduction").at("largest_message").as_int(), 12'345'678);
   EXPECT_EQ(used_paths(config, 1).find("gradient reduction"), nullptr);
-  config.weight_code_bits = 8;
-  config.quantized_gradients = {.ranks_per_node = 2, .feedback = {}};
+  config.partition = zero::partition_of(3);
+  test::weights_of(config).quantized_weight_bits = 8;
+  test::weights_of(config).quantized_gradients = {.ranks_per_node = 2, .feedback = {}};
   EXPECT_THAT(used_paths_text(config, 4),
               HasSubstr("weights gathered as int8 codes; gradients reduced as codes (int8 in "
                         "nodes, int4 between nodes) while"));
   EXPECT_EQ(used_paths(config, 4).at("weight gathers").at("dtype").as_string(), "int8");
-  config.quantized_gradients = {.ranks_per_node = 1,
-                                .feedback = zero::QuantizedGradients::ErrorFeedback{}};
+  test::weights_of(config).quantized_gradients = {
+      .ranks_per_node = 1, .feedback = zero::QuantizedGradients::ErrorFeedback{}};
   EXPECT_THAT(used_paths_text(config, 4), HasSubstr("(int4, error feedback)"));
 }
 

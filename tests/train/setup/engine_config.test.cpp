@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "error_of.hpp"
+
 namespace tessera::train {
 namespace {
 
@@ -20,13 +22,13 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
       R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "overlap_comm": false,
       "reduce_bucket_size": 9000007, "allgather_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})",
       {"--weight_decay", "0.2"}));
-  EXPECT_EQ(e.stage, 3);
+  EXPECT_EQ(zero::stage_of(e.partition), 3);
   EXPECT_EQ(e.dtype, Dtype::fp16);
   EXPECT_EQ(e.accumulation_steps, 5);
   EXPECT_EQ(e.reduce_bucket_size, 9'000'007);
   EXPECT_EQ(e.allgather_bucket_size, 8'388'608) << "smaller messages cost latency only";
-  EXPECT_EQ(e.prefetch_bucket_size, 8);
-  EXPECT_EQ(e.max_live_parameters, 9);
+  EXPECT_EQ(std::get<zero::ShardedWeights>(e.partition).prefetch_bucket_size, 8);
+  EXPECT_EQ(std::get<zero::ShardedWeights>(e.partition).max_live_parameters, 9);
   EXPECT_FALSE(e.overlap_comm || e.loss_scaler.dynamic);
   EXPECT_EQ(e.loss_scaler.static_scale, 128.0);
   EXPECT_EQ(e.optimizer, optim::make_spec("AdamW", {{"weight_decay", 0.2}}));
@@ -58,6 +60,43 @@ TEST(EngineConfig, GradientsAreAveragedAsTheKeysSay) {
                                      .division = zero::GradientDivision::before_reduction,
                                      .predivide_factor = 4.0,
                                      .reduce_scatter = false}));
+}
+
+TEST(EngineConfig, HasTheSettingsOfItsStage) {
+  auto c = resolved(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true,
+      "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}})");
+  auto const weights = std::get<zero::ShardedWeights>(engine_config(c).partition);
+  EXPECT_EQ(weights.quantized_weight_bits, 8);
+  EXPECT_TRUE(weights.weight_offload && weights.optimizer_offload && !weights.optimizer_swap);
+  c.stage = 1;
+  EXPECT_TRUE(std::get<zero::ShardedStates>(engine_config(c).partition).optimizer_offload);
+  c.stage = 0;
+  EXPECT_TRUE(std::holds_alternative<zero::Replicated>(engine_config(c).partition));
+}
+
+TEST(EngineConfig, RefusesWhatAMemorySpaceHasNot) {
+  using enum memory::MemorySpace;
+  auto const refusal = [](config::ResolvedConfig const& c, memory::MemorySpace space) {
+    return error_of<ConfigError>([&] { check_space(c, space); });
+  };
+  std::string const start = R"({"zero_optimization": {"stage": 2, "offload_optimizer": {)",
+                    nvme = R"("device": "nvme", "nvme_path": "/drive"}})";
+  auto const lamb = resolved(start + R"("device": "cpu", "ratio": 0.5}},
+                             "optimizer": {"type": "Lamb"}})");
+  EXPECT_NE(refusal(lamb, device).find("leave ratio out"), std::string::npos);
+  EXPECT_NO_THROW(check_space(lamb, host)) << "no effect";
+  auto const half = resolved(start + nvme + R"(, "bf16": {"enabled": true,
+                             "bf16_master_weights_and_grads": true}})");
+  EXPECT_NE(refusal(half, device).find("use fp32 master weights"), std::string::npos);
+  EXPECT_NO_THROW(check_space(half, host));
+  auto codes = resolved(start + nvme + "}");
+  EXPECT_NO_THROW(check_space(codes, host));
+  codes.optimizer = optim::make_spec("AdamW8bit");
+  EXPECT_NE(refusal(codes, host).find("no state of it goes to a drive"), std::string::npos);
+  EXPECT_NO_THROW(check_space(codes, device)) << "the master weights";
+  auto const tree = resolved("", {"--reproducible", "world"});
+  EXPECT_NE(refusal(tree, device).find("use the CPU"), std::string::npos);
+  EXPECT_NO_THROW(check_space(tree, host));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "engine_settings.hpp"
 #include "mpi_test.hpp"
 #include "small_training.hpp"
 #include "tessera/comm/base/recording.hpp"
@@ -67,10 +68,11 @@ TEST_P(MemoryPlanTest, IsWhatARunAllocates) {
   auto const model = model::make_model(medium_gpt2(), dtype);
   PlannedRun run{
       .ranks = comm->size(), .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
-  run.engine.stage = stage;
+  run.engine.partition = zero::partition_of(stage);
   run.engine.dtype = run.engine.communication_dtype = dtype;
   run.engine.accumulation_steps = accumulation;
-  run.engine.reduce_bucket_size = run.engine.prefetch_bucket_size = 200'000;
+  run.engine.reduce_bucket_size = 200'000;
+  test::set_prefetch(run.engine, 200'000);
   auto& tracker = memory::MemoryTracker::of_process();
   std::size_t const before = tracker.current_total();
   MemoryPlan const plan = plan_memory(*model, run);
@@ -103,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, MemoryPlanTest,
 TEST(PlannedSteps, EndWithTheGatherOfTheWeights) {
   auto const model = model::make_model(medium_gpt2(), Dtype::fp32);
   PlannedRun run{.ranks = 4, .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
-  run.engine.stage = 1;
+  run.engine.partition = zero::partition_of(1);
   auto const planned = plan_steps(*model, run, 1);
   auto const queue_of = [&](int piece) {
     auto const queue = planned.work.at(static_cast<std::size_t>(piece)).queue;
@@ -128,7 +130,7 @@ TEST(PlannedSteps, GatherTheNextStepsUnitsWhileLaterOnesAreUpdated) {
   for (auto const space : {memory::MemorySpace::host, memory::MemorySpace::device})
     for (bool const overlaps : {true, false}) {
       PlannedRun run{.ranks = 4, .space = space, .rows = rows, .sequence = length};
-      run.engine.stage = 3;
+      run.engine.partition = zero::partition_of(3);
       run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
       run.engine.overlap_comm = overlaps;
       auto const planned = plan_steps(*model, run, 1);
@@ -152,10 +154,11 @@ TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   auto const comm = comm::make_recording(comm::make_mpi(test::session(), std::chrono::seconds(60)));
   PlannedRun run{
       .ranks = comm->size(), .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
-  run.engine.stage = stage;
+  run.engine.partition = zero::partition_of(stage);
   run.engine.dtype = run.engine.communication_dtype = dtype;
   run.engine.accumulation_steps = accumulation;
-  run.engine.reduce_bucket_size = run.engine.prefetch_bucket_size = 200'000;
+  run.engine.reduce_bucket_size = 200'000;
+  test::set_prefetch(run.engine, 200'000);
   auto const planned = plan_steps(*model, run, accumulation);
   auto const compute = memory::make_inline_queue("compute");
   auto const engine = zero::make_engine(run.engine, model->units(), *comm, *compute);
@@ -182,10 +185,10 @@ TEST_P(MemoryPlanTest, SendsWhatARunSends) {
 TEST(MemoryPlan, CountsBothSpacesOfAnOffload) {
   auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
   PlannedRun run{.ranks = 4, .rows = rows, .sequence = length};
-  run.engine.stage = 2;
+  run.engine.partition = zero::partition_of(2);
   run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
   auto const resident = plan_memory(*model, run);
-  run.engine.optimizer_offload.emplace();
+  test::states_of(run.engine).optimizer_offload.emplace();
   auto const offloaded = plan_memory(*model, run);
   EXPECT_EQ(offloaded.host.bytes.at(memory::Purpose::optimizer_state),
             resident.device.bytes.at(memory::Purpose::optimizer_state));
@@ -207,7 +210,7 @@ TEST(MemoryPlan, OfInferenceHasWeightsOnly) {
                    .rows = rows,
                    .sequence = length};
     run.pass = memory::Pass::evaluation;
-    run.engine.stage = stage;
+    run.engine.partition = zero::partition_of(stage);
     run.engine.dtype = Dtype::bf16;
     auto const plan = plan_memory(*model, run);
     auto const weights = zero::make_weights(run.engine, model->units(), *comm, *compute);
@@ -244,16 +247,16 @@ TEST(MemoryPlan, KnowsWhatLeavesADevice) {
         OffloadCase{3, Place::host, true}, OffloadCase{2, Place::drive, false}}) {
     SCOPED_TRACE(stage);
     PlannedRun run{.ranks = comm->size(), .rows = rows, .sequence = length};
-    run.engine.stage = stage;
+    run.engine.partition = zero::partition_of(stage);
     run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
-    run.engine.prefetch_bucket_size = 200'000;
-    run.engine.optimizer_offload = {.tile_numel = 100'000, .buffer_count = 2};
+    test::set_prefetch(run.engine, 200'000);
+    test::states_of(run.engine).optimizer_offload = {.tile_numel = 100'000, .buffer_count = 2};
     if (optimizer == Place::drive) {
       memory::SwapOptions transfers;
       transfers.directories = {std::filesystem::path(::testing::TempDir())};
-      run.engine.optimizer_swap = {transfers, 100'000, 2};
+      test::states_of(run.engine).optimizer_swap = {transfers, 100'000, 2};
     }
-    if (offloads_weights) run.engine.weight_offload.emplace();
+    if (offloads_weights) test::weights_of(run.engine).weight_offload.emplace();
     auto const plan = plan_memory(*model, run);
     auto const compute = memory::make_stream_queue("compute");
     auto const real = train_one_step(run.engine, *model, *comm, *compute);
@@ -274,7 +277,7 @@ TEST(MemoryPlan, OfAModelThatNoRankCouldHold) {
   config.set("n_layer", 96).set("n_embd", 12288).set("n_head", 96).set("n_positions", 2048);
   auto const model = model::make_model(config, Dtype::bf16);
   PlannedRun run{.ranks = 1024, .sequence = 2048, .recompute = Recompute::block};
-  run.engine.stage = 3;
+  run.engine.partition = zero::partition_of(3);
   run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
   auto const plan = plan_memory(*model, run);
   double const parameters = 96 * (12.0 * 12288 * 12288 + 13 * 12288) + (50257.0 + 2048 + 2) * 12288;

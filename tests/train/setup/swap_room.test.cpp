@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine_settings.hpp"
+
 namespace tessera::train {
 namespace {
 
@@ -13,8 +15,9 @@ using ::testing::HasSubstr;
 
 zero::EngineConfig config_on(memory::SwapDirectories states, memory::SwapDirectories weights) {
   zero::EngineConfig config;
-  config.optimizer_swap.emplace().transfers.directories = std::move(states);
-  config.weight_swap.emplace().transfers.directories = std::move(weights);
+  config.partition = zero::partition_of(3);
+  test::states_of(config).optimizer_swap.emplace().transfers.directories = std::move(states);
+  test::weights_of(config).weight_swap.emplace().transfers.directories = std::move(weights);
   return config;
 }
 

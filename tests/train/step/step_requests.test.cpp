@@ -47,7 +47,7 @@ struct ReducedStep {
 
 ReducedStep reduced_step(zero::SumOrder order, std::function<StepRequests()> const& requests) {
   zero::EngineConfig config;
-  config.stage = 1;             // gradients take a reduce-scatter and an all-gather
+  config.partition = zero::partition_of(1);  // gradients take a reduce-scatter and an all-gather
   config.overlap_comm = false;  // no all-reduce of the tokens' rows of a tied embedding
   config.sum_order = order;
   auto recording = comm::make_recording(comm::make_mpi(test::session(), std::chrono::seconds(60)));

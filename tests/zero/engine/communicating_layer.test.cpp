@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "engine_settings.hpp"
 #include "mpi_test.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/comm/compose/mesh.hpp"
@@ -193,7 +194,7 @@ double loss_on_one_rank(std::vector<double> const& weight, std::vector<double> c
 
 zero::EngineConfig config_of(int stage) {
   zero::EngineConfig config;
-  config.stage = stage;
+  config.partition = zero::partition_of(stage);
   config.optimizer = optim::make_spec("SGD", {{"momentum", 0.5}});
   return config;
 }

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "device_training.hpp"
+#include "engine_settings.hpp"
 #include "resident_params.hpp"
 #include "tessera/core/error.hpp"
 
@@ -26,7 +27,8 @@ zero::EngineConfig config_of(int stage, Dtype dtype, std::int64_t delay_from) {
   auto config = small_training(stage, dtype).config;
   config.max_grad_norm = max_norm;
   config.optimizer = optim::make_spec("AdamW", {{"weight_decay", decay}, {"eps", epsilon}});
-  config.optimizer_offload = {.tile_numel = 3000, .buffer_count = 2, .delay_from = delay_from};
+  test::states_of(config).optimizer_offload = {
+      .tile_numel = 3000, .buffer_count = 2, .delay_from = delay_from};
   return config;
 }
 
@@ -233,9 +235,9 @@ TEST(DelayedUpdate, IsTheSameInEveryStage) {
         SCOPED_TRACE(concat("stage ", stage, " weights ", place, " ", name_of(dtype)));
         auto config = config_of(stage, dtype, 2);
         config.reduction.reduce_scatter = true;
-        if (place == 1) config.weight_offload.emplace();
+        if (place == 1) test::weights_of(config).weight_offload.emplace();
         if (place == 2)
-          config.weight_swap = {
+          test::weights_of(config).weight_swap = {
               .transfers = to_the_drive(1, 1).transfers, .buffer_count = 2, .memory_numel = 0};
         DelayedRun run(config);
         device().jitter_us = 40 * static_cast<unsigned>(place);
@@ -315,22 +317,22 @@ TEST(DelayedUpdate, RefusesWhatItCannotDelay) {
     try {
       DelayedRun const run(config);
       ADD_FAILURE() << part;
-    } catch (ConfigError const& e) {
+    } catch (InternalError const& e) {
       EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
     }
   };
   auto config = config_of(2, Dtype::bf16, 1);
-  config.optimizer_offload->ratio = 0.5;
-  refuses(config, "leave ratio or --delayed_update_from_step out");
+  test::states_of(config).optimizer_offload->ratio = 0.5;
+  refuses(config, "the delayed update of a part of the elements");
   config = config_of(2, Dtype::bf16, -1);
-  refuses(config, "begins at step -1");
+  refuses(config, "a delay from step -1");
   config = config_of(2, Dtype::bf16, 1);
-  config.optimizer_swap = to_the_drive(5000, 3);
-  refuses(config, "it exists for device cpu");
+  test::states_of(config).optimizer_swap = to_the_drive(5000, 3);
+  refuses(config, "the delayed update of states on a drive");
   for (auto const* optimizer : {"Lamb", "Muon"}) {
     config = config_of(2, Dtype::bf16, 1);
     config.optimizer = optim::make_spec(optimizer);
-    refuses(config, "another element-wise optimizer");
+    refuses(config, "whose update needs complete parameters");
   }
 }
 

@@ -1,5 +1,6 @@
 /// Stages 0 to 3 on 1, 2 and 4 ranks train as a serial optimizer in double precision does.
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::test {
 namespace {
@@ -57,15 +58,17 @@ std::vector<Scenario> fp32_scenarios() {
   fp32("accumulated", [](auto& c) { c.accumulation_steps = 2; });
   fp32("accumulated_reduced_once", [](auto& c) {
     c.accumulation_steps = 2;
-    c.reduce_once = true;
+    set_reduce_once(c);
   });
   fp32("no_overlap", [](auto& c) { c.overlap_comm = false; });
   fp32("small_buckets", [](auto& c) { c.reduce_bucket_size = c.allgather_bucket_size = 100; });
   fp32("no_prefetch", [](auto& c) {
-    c.prefetch_bucket_size = 0;
+    set_prefetch(c, 0);
     c.accumulation_steps = 2;
   });
-  fp32("little_live", [](auto& c) { c.max_live_parameters = 300; });
+  fp32("little_live", [](auto& c) {
+    if (auto* w = zero::edit<zero::ShardedWeights>(c)) w->max_live_parameters = 300;
+  });
   fp32("all_decay", [](auto& c) { c.optimizer.groups = optim::one_group(); });
   fp32("l2", [](auto& c) { c.optimizer.algorithm = "Adam"; });
   fp32("uncorrected", [](auto& c) {
@@ -150,14 +153,16 @@ TEST(Engine, StagesAgreeBitByBit) {
       auto const other = train(config);
       EXPECT_NE(other, expected);
       if (optim::is_compressing(config.optimizer)) continue;  // not with ZeRO
-      for (config.stage = 1; config.stage <= 3; ++config.stage)
-        EXPECT_EQ(train(config), other) << algorithm << " at stage " << config.stage;
+      for (int stage = 1; stage <= 3; ++stage) {
+        config.partition = zero::partition_of(stage);
+        EXPECT_EQ(train(config), other) << algorithm << " at stage " << stage;
+      }
     }
     for (int stage = 1; stage <= 3; ++stage)
       for (std::int64_t bucket : {64, 1000, 1'000'000}) {
         auto config = config_of(stage, dtype);
-        config.reduce_bucket_size = config.allgather_bucket_size = config.prefetch_bucket_size =
-            bucket;
+        config.reduce_bucket_size = config.allgather_bucket_size = bucket;
+        set_prefetch(config, bucket);
         EXPECT_EQ(train(config), expected)
             << "stage " << stage << ", bucket " << bucket << ", " << name_of(dtype);
       }
@@ -175,7 +180,7 @@ TEST(Engine, ReducedOncePerStepHasTheBitsOfStage1) {
     auto config = config_of(stage, dtype);
     config.accumulation_steps = micro_steps;
     config.max_grad_norm = 0.5;
-    config.reduce_once = reduce_once;
+    if (reduce_once) set_reduce_once(config);
     Training training(config);
     Trained out;
     for (int k = 0; k < 4; ++k) out.norms.push_back(training.step(1e-2).grad_norm);
@@ -201,24 +206,6 @@ TEST(Engine, ReducedOncePerStepHasTheBitsOfStage1) {
       EXPECT_EQ(same.memory.gradients, plain.memory.gradients) << "one micro-step has no cost";
     }
   }
-}
-
-/// A state's queue may be another than the compute queue: the same bits.
-TEST(Engine, UpdatesStatesOnTheQueueOfTheirPlacement) {
-  auto const train = [](zero::PlaceState const& place) {
-    auto config = config_of(1, Dtype::bf16);
-    Training training(config, QuadraticModel(3), place);
-    for (int k = 0; k < 4; ++k) training.step(1e-2);
-    return training.weights();
-  };
-  auto const update = memory::make_worker_queue("update");
-  std::vector<std::string> placed;
-  EXPECT_EQ(train([&](optim::StateSpec const& state) {
-              placed.push_back(state.name);
-              return zero::StatePlacement{memory::MemorySpace::host, update.get()};
-            }),
-            train({}));
-  EXPECT_EQ(placed, (std::vector<std::string>{"fp32", "exp_avg", "exp_avg_sq"}));
 }
 
 TEST(EngineBetas, AreThoseOfTheLastCall) {

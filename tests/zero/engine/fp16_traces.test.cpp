@@ -17,7 +17,7 @@ namespace {
 zero::EngineConfig config_of(ConfigTree const& run, ConfigTree const& scaler) {
   std::string const variant = run.get_string("variant", "plain");
   zero::EngineConfig c;
-  c.stage = static_cast<int>(run.at("stage").as_int());
+  c.partition = zero::partition_of(static_cast<int>(run.at("stage").as_int()));
   c.dtype = c.communication_dtype = c.accumulation_dtype = Dtype::fp16;
   if (variant == "fp32") c.communication_dtype = Dtype::fp32;
   c.accumulation_steps = static_cast<int>(run.at("gas").as_int());
@@ -36,7 +36,7 @@ zero::EngineConfig config_of(ConfigTree const& run, ConfigTree const& scaler) {
       .hysteresis = static_cast<int>(scaler.get_int("hysteresis", 1)),
       .consecutive_hysteresis = scaler.get_bool("consecutive_hysteresis", false),
       .min_scale = scaler.get_double("min_loss_scale", 1.0)};
-  if (c.stage == 0) c.loss_scaler.hysteresis = 1;  // as engine_config()
+  if (zero::stage_of(c.partition) == 0) c.loss_scaler.hysteresis = 1;  // as engine_config()
   return c;
 }
 
@@ -51,8 +51,8 @@ class Fp16Run {
   explicit Fp16Run(zero::EngineConfig const& config)
       : comm_(comm::make_mpi(session(), std::chrono::seconds(60))),
         compute_(memory::make_inline_queue("compute")),
-        engine_(zero::make_engine(config, {{"unit", {{"w", {8}, {}, true, {}}}}}, *comm_, *compute_,
-                                  {})) {
+        engine_(
+            zero::make_engine(config, {{"unit", {{"w", {8}, {}, true, {}}}}}, *comm_, *compute_)) {
     engine_->initialize([](UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
       std::fill_n(out, numel, 0.0f);
     });

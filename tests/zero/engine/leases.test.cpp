@@ -1,5 +1,6 @@
 /// What a lease promises, and what happens to those who do not keep to the protocol.
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::test {
@@ -10,7 +11,7 @@ class Leases : public ::testing::TestWithParam<int> {};
 /// Two units at once, both valid to the end of the scope, whatever else is gathered meanwhile.
 TEST_P(Leases, HoldTheirUnitWhileTheyLive) {
   auto config = config_of(GetParam());
-  config.prefetch_bucket_size = 0;
+  set_prefetch(config, 0);
   Training training(config);
   bool seen = false;
   training.model.watch = [&](memory::WeightLease const& head,
@@ -93,7 +94,7 @@ TEST(GatheredLeases, MustEndBeforeTheUpdate) {
 TEST(GatheredLeases, AreUnreadableAfterwards) {
   if (session().info().world_size == 1) return;
   auto config = config_of(3);
-  config.prefetch_bucket_size = 0;
+  set_prefetch(config, 0);
   Training training(config);
   training.engine->begin_pass(memory::Pass::evaluation, {UnitIndex(1), UnitIndex(2), UnitIndex(3)});
   memory::ConstTensorView stale;
@@ -110,7 +111,7 @@ TEST(GatheredLeases, UseNoMoreMemoryAfterTheFirstStep) {
   for (std::int64_t const prefetch : {0, 400, 50'000'000}) {
     auto config = config_of(3);
     config.accumulation_steps = 2;
-    config.prefetch_bucket_size = prefetch;
+    set_prefetch(config, prefetch);
     Training training(config);
     training.step(1e-2);
     auto const first = training.engine->memory().buffers;
@@ -126,7 +127,7 @@ TEST(GatheredLeases, TakeMemoryThatDoesNotGrowWithDepth) {
   auto const blocks = [](int count) {
     QuadraticModel const model(count, true);
     auto c = config_of(3);
-    c.prefetch_bucket_size = 0;
+    set_prefetch(c, 0);
     Training training(c, model);
     training.step(1e-2);
     return training.engine->memory().buffers;

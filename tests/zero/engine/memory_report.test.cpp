@@ -16,7 +16,7 @@ std::size_t formula(EngineConfig const& config, int ranks) {
 
 EngineConfig config_of(int stage, Dtype dtype, optim::OptimizerSpec optimizer) {
   EngineConfig c;
-  c.stage = stage;
+  c.partition = zero::partition_of(stage);
   c.dtype = c.communication_dtype = dtype;
   c.optimizer = std::move(optimizer);
   return c;

@@ -364,7 +364,7 @@ struct GivenGradients {
       if (units.empty() || !together) units.push_back({concat("unit", units.size()), {}});
       units.back().parameters.push_back({concat("p", n), {n}, {}, true, {}});
     }
-    engine = zero::make_engine(c, units, *comm, *compute, {});
+    engine = zero::make_engine(c, units, *comm, *compute);
     engine->initialize([&](UnitIndex u, int p, std::int64_t first, std::int64_t count, float* out) {
       for (std::int64_t i = 0; i < count; ++i)
         out[i] = static_cast<float>(number({7, parameter(u, p), first + i}));

@@ -71,7 +71,7 @@ TEST(EngineState, ContinuesInAnyStageAsIfNeverStopped) {
         Training saved(config);
         for (int k = 0; k < 3; ++k) saved.step(1e-2);
         auto const state = collect(saved);
-        config.stage = to;
+        config.partition = zero::partition_of(to);
         Training resumed(config);
         restore(*resumed.engine, resumed.rank(), state, saved.engine->optimizer_steps(),
                 saved.engine->scaler_state());
@@ -181,28 +181,42 @@ TEST(EngineConfig, IsChecked) {
     auto const comm = comm::make_loopback();
     auto const compute = memory::make_inline_queue("compute");
     auto config = config_of(0);
-    change(config);
     try {
+      change(config);
       (void)zero::make_engine(config, QuadraticModel(1).units(), *comm, *compute);
       ADD_FAILURE() << name << " was accepted";
-    } catch (ConfigError const& error) {
+    } catch (Error const& error) {
       EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
     }
   };
-  refuses([](auto& c) { c.stage = 4; }, "stage is 4");
-  refuses([](auto& c) { c.dtype = Dtype::int32; }, "int32");
-  refuses([](auto& c) { c.communication_dtype = Dtype::fp64; }, "communication_data_type");
-  refuses([](auto& c) { c.accumulation_dtype = Dtype::bf16; }, "grad_accum_dtype");
-  refuses([](auto& c) { c.accumulation_steps = 0; }, "gradient_accumulation_steps");
-  refuses([](auto& c) { c.reduce_bucket_size = 0; }, "reduce_bucket_size");
-  refuses([](auto& c) { c.allgather_bucket_size = -1; }, "allgather_bucket_size");
-  refuses([](auto& c) { c.prefetch_bucket_size = -1; }, "prefetch_bucket_size");
-  refuses([](auto& c) { c.max_live_parameters = -1; }, "max_live_parameters");
-  refuses([](auto& c) { c.max_grad_norm = -1.0; }, "gradient_clipping");
+  refuses([](auto& c) { c.partition = zero::partition_of(4); }, "ZeRO stage 4");
+  refuses([](auto& c) { c.dtype = Dtype::int32; }, "training in int32");
+  refuses([](auto& c) { c.communication_dtype = Dtype::fp64; }, "training in fp64");
+  refuses([](auto& c) { c.accumulation_dtype = Dtype::bf16; }, "gradients accumulated as bf16");
+  refuses([](auto& c) { c.accumulation_steps = 0; }, "0 micro-steps");
+  refuses([](auto& c) { c.reduce_bucket_size = 0; }, "reductions of 0");
+  refuses([](auto& c) { c.allgather_bucket_size = -1; }, "all-gathers of -1");
+  auto const gathers = [](std::int64_t ahead, std::int64_t live) {
+    return [=](auto& c) {
+      zero::ShardedWeights weights;
+      weights.prefetch_bucket_size = ahead;
+      weights.max_live_parameters = live;
+      c.partition = weights;
+    };
+  };
+  refuses(gathers(-1, 0), "gathers of -1 elements ahead");
+  refuses(gathers(0, -1), "-1 at a time");
+  refuses([](auto& c) { c.max_grad_norm = -1.0; }, "the norm -1");
   refuses([](auto& c) { c.optimizer.hyperparameters[0].value = 1.0; }, "beta1");
   refuses([](auto& c) { c.optimizer.hyperparameters[1].value = -0.1; }, "beta2");
   refuses([](auto& c) { c.optimizer.algorithm = "Lion"; }, "Lion");
-  refuses([](auto& c) { c.loss_scaler.static_scale = 0.0; }, "loss_scale");
+  refuses([](auto& c) { c.loss_scaler.static_scale = 0.0; }, "scaled by 0");
+  refuses(
+      [](auto& c) {
+        c.optimizer = optim::make_spec("Lamb");
+        c.optimizer.set_state_dtype(Dtype::bf16);
+      },
+      "16-bit states or master weights with optimizer Lamb");
 }
 
 }  // namespace

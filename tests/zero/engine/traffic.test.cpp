@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::test {
 namespace {
@@ -86,7 +87,7 @@ TEST_P(Traffics, Stages2And3ReduceScatterOncePerStepOnRequest) {
   for (int const stage : {2, 3}) {
     auto c = config(stage);
     auto const each = measure(c);
-    c.reduce_once = true;
+    set_reduce_once(c);
     auto const t = measure(c);
     EXPECT_EQ(t.reduce_scatter, once()) << "stage " << stage;
     EXPECT_EQ(t.all_gather, each.all_gather);
@@ -96,7 +97,7 @@ TEST_P(Traffics, Stages2And3ReduceScatterOncePerStepOnRequest) {
 
 TEST_P(Traffics, Stage3GathersForEveryAcquisitionWithoutPrefetch) {
   auto c = config(3);
-  c.prefetch_bucket_size = 0;
+  set_prefetch(c, 0);
   auto const t = measure(c);
   EXPECT_EQ(t.reduce_scatter, micro_steps() * once());
   // embedding: forward, tied head, backward; blocks: forward and backward; head: kept from forward
@@ -172,7 +173,7 @@ TEST(Traffic, IsTheSameOnEveryRank) {
             auto config = config_of(stage);
             config.accumulation_steps = accumulation_steps;
             config.reduce_bucket_size = config.allgather_bucket_size = bucket;
-            config.prefetch_bucket_size = prefetch;
+            set_prefetch(config, prefetch);
             config.overlap_comm = overlap;
             auto const sequence = sequence_of(config);
             EXPECT_GE(std::count(sequence.begin(), sequence.end(), '\n'), 2);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "../optim/coded_case.hpp"
+#include "engine_settings.hpp"
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
@@ -47,7 +48,7 @@ class OracleTraining {
         compute_(memory::make_inline_queue("compute")) {
     config.communication_dtype = config.dtype;
     std::vector<memory::UnitSpec> const units{{"unit", {{"w", copies_.shape, {}, true, {}}}}};
-    engine_ = zero::make_engine(config, units, *comm_, *compute_, {});
+    engine_ = zero::make_engine(config, units, *comm_, *compute_);
     engine_->initialize([&](UnitIndex, int, std::int64_t first, std::int64_t numel, float* out) {
       for (std::int64_t i = 0; i < numel; ++i) out[i] = copies_.of(copies_.start, first + i);
     });
@@ -103,7 +104,7 @@ class OracleTraining {
 
 zero::EngineConfig config_of(ConfigTree const& stored, int stage, Dtype dtype) {
   zero::EngineConfig config;
-  config.stage = stage;
+  config.partition = zero::partition_of(stage);
   config.dtype = dtype;
   config.optimizer = optim::test::spec_of(stored);
   return config;
@@ -137,7 +138,7 @@ void expect_half_masters(ConfigTree const& oracle, ConfigTree const& stored, int
   Dtype const dtype = dtype_from_name(stored.at("dtype").as_string()),
               states = dtype_from_name(stored.at("state_dtype").as_string());
   auto config = config_of(stored, stage, dtype);
-  config.master_dtype = dtype;
+  states_of(config).master_dtype = dtype;
   config.loss_scaler.static_scale = 1024.0;  // shares of fp16 gradients stay normal numbers
   config.optimizer.set_state_dtype(states);
   OracleTraining training(oracle, stored, config);
@@ -170,12 +171,12 @@ class CodedTraining {
       : comm_(comm::make_mpi(session(), std::chrono::seconds(60))),
         compute_(memory::make_inline_queue("compute")) {
     zero::EngineConfig config;
-    config.stage = stage;
+    config.partition = zero::partition_of(stage);
     config.dtype = config.communication_dtype = dtype;
     config.optimizer = spec;
     std::vector<memory::UnitSpec> const units{
         {"unit", {{"small", {300}, {}, true, {}}, {"w", {numel}, {}, true, {}}}}};
-    engine_ = zero::make_engine(config, units, *comm_, *compute_, {});
+    engine_ = zero::make_engine(config, units, *comm_, *compute_);
     engine_->initialize([](UnitIndex, int, std::int64_t first, std::int64_t count, float* out) {
       for (std::int64_t i = 0; i < count; ++i) out[i] = optim::test::coded_start(first + i);
     });
@@ -310,19 +311,19 @@ TEST(Trajectories, OfHalfMastersTakeEightBytesPerParameter) {
   for (int stage = 1; stage <= 3; ++stage)
     for (Dtype const states : {Dtype::fp32, Dtype::bf16}) {
       zero::EngineConfig config;
-      config.stage = stage;
-      config.dtype = config.communication_dtype = config.master_dtype = Dtype::bf16;
+      config.partition = zero::partition_of(stage);
+      config.dtype = config.communication_dtype = states_of(config).master_dtype = Dtype::bf16;
       config.optimizer.set_state_dtype(states);
-      auto const engine = zero::make_engine(config, units, *comm, *compute, {});
+      auto const engine = zero::make_engine(config, units, *comm, *compute);
       auto const memory = engine->memory();
       EXPECT_EQ(memory.weights, 2 * n / (stage == 3 ? ranks : 1));
       EXPECT_EQ(memory.gradients, 2 * n / (stage >= 2 ? ranks : 1));
       EXPECT_EQ(memory.master_weights, 0u);
       EXPECT_EQ(memory.optimizer_state, 2 * size_of(states) * n / ranks);
       EXPECT_EQ(memory.formula, memory.weights + memory.gradients + memory.optimizer_state);
-      config.master_dtype = Dtype::fp32;
+      states_of(config).master_dtype = Dtype::fp32;
       config.optimizer.set_state_dtype(Dtype::fp32);
-      auto const usual = zero::make_engine(config, units, *comm, *compute, {})->memory();
+      auto const usual = zero::make_engine(config, units, *comm, *compute)->memory();
       EXPECT_EQ(usual.formula - memory.formula,
                 (4 + 2 * (sizeof(float) - size_of(states))) * n / ranks);
     }
@@ -334,7 +335,7 @@ TEST(Trajectories, OfHalfMastersContinueAtAnotherStage) {
   auto const& stored = oracle.at("cases").as_array()[1];
   auto const make = [&](int stage) {
     auto config = config_of(stored, stage, Dtype::bf16);
-    config.master_dtype = Dtype::bf16;
+    states_of(config).master_dtype = Dtype::bf16;
     config.optimizer.set_state_dtype(Dtype::bf16);
     return OracleTraining(oracle, stored, config);
   };

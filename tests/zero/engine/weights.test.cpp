@@ -1,6 +1,7 @@
 /// Weights for inference: every rank gathers the values that initialize() has set, and nothing of
 /// gradients and the optimizer exists.
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::test {
@@ -51,8 +52,8 @@ TEST_P(WeightsOfInference, AreOnlyAPartOfAnEngine) {
 TEST_P(WeightsOfInference, NeedNoPlaceForOptimizerStates) {
   if (GetParam() == 0) return;
   auto config = config_of(GetParam());
-  config.optimizer_swap = {{.directories = {"/proc/no directory"}}, 1000, 2};
-  config.optimizer_offload.emplace();
+  states_of(config).optimizer_swap = {{.directories = {"/proc/no directory"}}, 1000, 2};
+  states_of(config).optimizer_offload.emplace();
   auto const weights = make(config, model.units());
   expect_initial_values(*weights);
   EXPECT_EQ(weights->memory().swapped, 0u);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 #include "tessera/comm/compose/two_level.hpp"
 #include "tessera/core/random.hpp"
 
@@ -25,8 +26,8 @@ struct Trajectory {
 
 zero::EngineConfig config_of(int stage, Dtype dtype, int micro_steps) {
   zero::EngineConfig config;
-  config.stage = stage;
-  config.dtype = config.communication_dtype = dtype;
+  config.partition = zero::partition_of(stage);
+  config.dtype = dtype;
   config.accumulation_steps = micro_steps;
   config.max_grad_norm = 0.5;
   config.sum_order = zero::SumOrder::tree;
@@ -106,7 +107,7 @@ TEST_P(TreeOfSums, HasTheSameBitsOnAnyPowerOfTwoOfRanksAtEveryStage) {
       for (int stage = 0; stage <= 3; ++stage)
         for (bool const reduce_once : {false, true}) {
           auto config = config_of(stage, GetParam(), micro_batches / ranks);
-          config.reduce_once = reduce_once;
+          if (reduce_once) set_reduce_once(config);
           EXPECT_EQ(train(config, *group, counted), expected)
               << ranks << " ranks, stage " << stage << ", " << counted << " micro-batches"
               << (reduce_once ? ", reduced once" : "");
@@ -177,14 +178,15 @@ TEST(TreeOfSums, RefusesWhatDependsOnTheRanks) {
   auto const refused = [&](auto const& change) {
     auto config = config_of(3, Dtype::fp32, 4);
     change(config);
-    EXPECT_THROW(train(config, *comm, micro_batches), ConfigError);
+    EXPECT_THROW(train(config, *comm, micro_batches), InternalError);
   };
   refused([](auto& c) { c.accumulation_steps = 3; });
+  refused([](auto& c) { c.communication_dtype = Dtype::bf16; });
   refused([](auto& c) { c.optimizer = optim::make_spec("Lamb"); });
-  refused([](auto& c) { c.shard_group_size = 2; });
+  refused([](auto& c) { states_of(c).shard_group_size = 2; });
   refused([](auto& c) {
     c.reduction.average = zero::GradientAverage::sum;
-    c.stage = 0;
+    c.partition = zero::partition_of(0);
   });
 }
 

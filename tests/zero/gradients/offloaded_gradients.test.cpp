@@ -2,6 +2,7 @@
 #include "gradients/offloaded_gradients.hpp"
 
 #include "detail_fixture.hpp"
+#include "engine_settings.hpp"
 #include "fake_device.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/memory/stream_queue.hpp"
@@ -13,8 +14,8 @@ struct Gradients {
   explicit Gradients(memory::MemorySpace space, double ratio = 1.0) {
     test::FakeDevice::of_process();
     compute = memory::make_stream_queue("compute");
-    config.stage = 2;
-    config.optimizer_offload = {
+    config.partition = zero::partition_of(2);
+    test::states_of(config).optimizer_offload = {
         .tile_numel = 1024, .buffer_count = 2, .space = space, .ratio = ratio};
     optimizer = optim::make_optimizer(config.optimizer);
     context.emplace(StoreContext{config, plan, {&plan, first_rank, true}, *comm, *compute});

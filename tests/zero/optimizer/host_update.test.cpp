@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "detail_fixture.hpp"
+#include "engine_settings.hpp"
 #include "fake_device.hpp"
 #include "tessera/memory/stream_queue.hpp"
 
@@ -13,9 +14,9 @@ namespace {
 
 EngineConfig config_of(int buffers) {
   EngineConfig c;
-  c.stage = 1;
+  c.partition = zero::partition_of(1);
   c.dtype = Dtype::fp32;
-  c.optimizer_offload = {.tile_numel = 1, .buffer_count = buffers};
+  test::states_of(c).optimizer_offload = {.tile_numel = 1, .buffer_count = buffers};
   return c;
 }
 
@@ -67,7 +68,7 @@ TEST(HostUpdate, ReturnsWhatTheWorkHasWrittenTileByTile) {
 TEST(HostUpdate, KeepsWhatHasStartedUntilItIsReturned) {
   test::FakeDevice::of_process();
   EngineConfig config = config_of(1);
-  config.optimizer_offload->delay_from = 1;
+  test::states_of(config).optimizer_offload->delay_from = 1;
   auto const comm = comm::make_loopback();
   auto const compute = memory::make_stream_queue("compute");
   PartitionPlan const plan(

@@ -1,4 +1,4 @@
-/// The list of states: allocation by extent, placement, segments.
+/// The list of states: allocation by extent, segments.
 #include "optimizer/optimizer_state.hpp"
 
 #include "detail_fixture.hpp"
@@ -30,7 +30,7 @@ class Recorder final : public optim::Optimizer {
 };
 
 struct State : test::Parts {
-  explicit State(PlaceState const& place = {}, Dtype dtype = Dtype::bf16)
+  explicit State(Dtype dtype = Dtype::bf16)
       : Parts([&] {
           EngineConfig c;
           c.dtype = c.communication_dtype = dtype;
@@ -38,7 +38,7 @@ struct State : test::Parts {
         }()),
         weights(make_resident_weights(context)),
         gradients(make_resident_gradients(context, rules, units)),
-        state(context, rules, {*weights, *gradients, recorder}, place) {}
+        state(context, rules, {*weights, *gradients, recorder}) {}
 
   Recorder recorder;
   std::unique_ptr<WeightStore> weights;
@@ -65,7 +65,7 @@ TEST(OptimizerState, AllocatesEachStateByItsExtent) {
 }
 
 TEST(OptimizerState, Fp32WeightsAreTheirOwnMaster) {
-  State s({}, Dtype::fp32);
+  State s(Dtype::fp32);
   EXPECT_EQ(s.state.states().bytes(master_weights), 0u);
   EXPECT_EQ(static_cast<void*>(s.state.shards().host(master_weights)[1]),
             s.weights->region(UnitIndex(1)));
@@ -88,29 +88,6 @@ TEST(OptimizerState, GivesTheOptimizerSegmentsWithParameterBorders) {
   EXPECT_EQ(list[2].parameter_states[0][0], nullptr);
   EXPECT_EQ(list[2].parameter_states[0][1], s.state.shards().host(2)[0] + 64) << "at the parameter";
   EXPECT_NE(list[2].weights_out, nullptr);
-}
-
-TEST(OptimizerState, UpdatesOnTheQueueOfThePlacement) {
-  auto const queue = memory::make_worker_queue("update");
-  State s([&](optim::StateSpec const&) {
-    return StatePlacement{memory::MemorySpace::host, queue.get()};
-  });
-  s.state.update(UnitIndex(1), {1, 0.5, nullptr});
-  EXPECT_EQ(s.recorder.queue_, queue.get());
-}
-
-TEST(OptimizerState, RefusesPlacementsThatNoKernelReaches) {
-  auto const other = memory::make_worker_queue("other");
-  auto const compute = memory::make_inline_queue("compute");
-  EXPECT_THROW(State([&](optim::StateSpec const& state) {
-                 return StatePlacement{memory::MemorySpace::host,
-                                       state.name == "rows" ? other.get() : compute.get()};
-               }),
-               InternalError);
-  EXPECT_THROW(State([&](optim::StateSpec const&) {
-                 return StatePlacement{memory::MemorySpace::pinned, compute.get()};
-               }),
-               InternalError);
 }
 
 }  // namespace

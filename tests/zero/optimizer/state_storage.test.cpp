@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "detail_fixture.hpp"
+#include "engine_settings.hpp"
 #include "optimizer/state_table.hpp"
 
 namespace tessera::zero::detail {
@@ -11,7 +12,7 @@ namespace {
 
 EngineConfig config_of(char const* optimizer) {
   EngineConfig c;
-  c.stage = 1;
+  c.partition = zero::partition_of(1);
   c.dtype = Dtype::bf16;
   c.optimizer = optim::make_spec(optimizer);
   return c;
@@ -62,7 +63,7 @@ TEST(MemoryStorage, TakesWorkingWeightsAsMasters) {
 /// A range is in memory while it is open, and its values are in the region after settle().
 TEST(DriveStorage, KeepsWhatChangesInAnOpenRange) {
   auto config = config_of("AdamW");
-  auto& swap = config.optimizer_swap.emplace();
+  auto& swap = test::states_of(config).optimizer_swap.emplace();
   swap.transfers.directories = {std::filesystem::path(::testing::TempDir())};
   swap.buffer_count = 2;
   Storages s(config);
@@ -88,7 +89,7 @@ TEST(DriveStorage, KeepsWhatChangesInAnOpenRange) {
 /// States that are not element-wise stay in memory.
 TEST(DriveStorage, LeavesSmallStatesInMemory) {
   auto config = config_of("Adafactor");
-  auto& swap = config.optimizer_swap.emplace();
+  auto& swap = test::states_of(config).optimizer_swap.emplace();
   swap.transfers.directories = {std::filesystem::path(::testing::TempDir())};
   Storages s(config);
   auto const storage = make_drive_storage(s.inputs, swap, s.memory());

@@ -4,13 +4,14 @@
 #include <cstring>
 
 #include "detail_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::zero::detail {
 namespace {
 
 EngineConfig config_of(char const* optimizer) {
   EngineConfig c;
-  c.stage = 1;
+  c.partition = zero::partition_of(1);
   c.dtype = Dtype::bf16;
   c.optimizer = optim::make_spec(optimizer);
   return c;
@@ -31,7 +32,7 @@ TEST(StateLayouts, NameTheHomeOfEachState) {
   EXPECT_EQ(home_of(layouts, "fp32"), StateHome::memory);
   EXPECT_EQ(home_of(layouts, "exp_avg"), StateHome::quantized);
   EXPECT_EQ(home_of(layouts, optim::absmax_state("exp_avg").name), StateHome::memory);
-  config.optimizer_swap.emplace();
+  test::states_of(config).optimizer_swap.emplace();
   auto const on_drive = state_layouts(context, parts.rules, config.optimizer);
   EXPECT_EQ(home_of(on_drive, "fp32"), StateHome::drive);
   EXPECT_EQ(home_of(on_drive, "exp_avg"), StateHome::quantized);

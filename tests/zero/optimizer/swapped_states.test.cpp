@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "engine_settings.hpp"
 #include "mpi_test.hpp"
 #include "swapped_runs.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
@@ -84,7 +85,7 @@ TEST(SwappedStates, GiveTheBitsOfStatesInMemory) {
         auto config = config_of(stage, dtype);
         config.optimizer = spec_of(algorithm);
         expect_same_bits(config, *compute, *comm, [](zero::EngineConfig& changed) {
-          changed.optimizer_swap = swap_of(1024, 3);
+          states_of(changed).optimizer_swap = swap_of(1024, 3);
         });
       }
 }
@@ -94,10 +95,10 @@ TEST(SwappedStates, TakeWhatIsLoaded) {
   auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
   auto const compute = memory::make_inline_queue("compute");
   zero::EngineConfig config;
-  config.stage = 3;
+  config.partition = zero::partition_of(3);
   config.dtype = config.communication_dtype = Dtype::bf16;
   TwoUnits in_memory(config, *compute, *comm);
-  config.optimizer_swap = swap_of(2048, 2);
+  states_of(config).optimizer_swap = swap_of(2048, 2);
   TwoUnits swapped(config, *compute, *comm);
   for (std::size_t step = 0; step < 3; ++step) in_memory.step(step);
   swapped.step(7);  // another history
@@ -119,10 +120,10 @@ TEST(SwappedStates, LeaveTheMemoryOfTheRank) {
   auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
   auto const compute = memory::make_inline_queue("compute");
   zero::EngineConfig config;
-  config.stage = 2;
+  config.partition = zero::partition_of(2);
   config.dtype = config.communication_dtype = Dtype::bf16;
   TwoUnits const in_memory(config, *compute, *comm);
-  config.optimizer_swap = swap_of(1024, 2);
+  states_of(config).optimizer_swap = swap_of(1024, 2);
   TwoUnits const swapped(config, *compute, *comm);
   auto const a = in_memory.engine->memory(), b = swapped.engine->memory();
   EXPECT_EQ(b.master_weights + b.optimizer_state, 0u);
@@ -146,16 +147,12 @@ TEST(SwappedStates, RefuseWhatCannotBeCut) {
     return std::string();
   };
   zero::EngineConfig config;
-  config.stage = 1;
-  config.optimizer_swap = swap_of(1024, 2);
+  config.partition = zero::partition_of(1);
+  states_of(config).optimizer_swap = swap_of(1024, 2);
   config.optimizer = optim::make_spec("AdamW8bit");
-  EXPECT_NE(message(config).find("offload_optimizer to NVMe with AdamW8bit and fp32 weights"),
-            std::string::npos);
+  EXPECT_NE(message(config).find("a drive for AdamW8bit and fp32 weights"), std::string::npos);
   config.optimizer = optim::make_spec("AdamW");
-  config.stage = 0;
-  EXPECT_NE(message(config).find("stage 1, 2 or 3"), std::string::npos);
-  config.stage = 1;
-  config.optimizer_swap->transfers.directories = {"/no/such/directory"};
+  states_of(config).optimizer_swap->transfers.directories = {"/no/such/directory"};
   EXPECT_NE(message(config).find("/no/such/directory"), std::string::npos);
 }
 

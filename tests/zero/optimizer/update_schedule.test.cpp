@@ -2,6 +2,7 @@
 #include "optimizer/update_schedule.hpp"
 
 #include "detail_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -43,7 +44,7 @@ TEST(UpdateSchedule, HasNoStepForAUnitOfADriveWithoutElements) {
 
 EngineConfig config_of(char const* optimizer, Dtype dtype = Dtype::bf16) {
   EngineConfig c;
-  c.stage = 1;
+  c.partition = zero::partition_of(1);
   c.dtype = dtype;
   c.optimizer = optim::make_spec(optimizer);
   return c;
@@ -52,7 +53,7 @@ EngineConfig config_of(char const* optimizer, Dtype dtype = Dtype::bf16) {
 TEST(TiledUnits, AreCompleteRegionsForSumsAndMatricesOnADrive) {
   for (auto const* name : {"AdamW", "Lamb", "Muon"}) {
     auto config = config_of(name);
-    config.optimizer_swap.emplace().tile_numel = 1;
+    test::states_of(config).optimizer_swap.emplace().tile_numel = 1;
     std::vector<memory::UnitSpec> const units{{"a", {test::parameter("w", {60, 50})}}};
     PartitionPlan const plan(units, 1);
     test::Parts const parts(config);
@@ -70,7 +71,7 @@ TEST(TiledUnits, AreCompleteRegionsForSumsAndMatricesOnADrive) {
 
 TEST(TiledUnits, AreThoseThatTheHostUpdates) {
   auto config = config_of("AdamW");
-  config.optimizer_offload.emplace();
+  test::states_of(config).optimizer_offload.emplace();
   test::Parts const parts(config);
   auto const optimizer = optim::make_optimizer(config.optimizer);
   auto const tiled = tiled_units(parts.context, *optimizer, UnitIndex(1));
@@ -78,50 +79,6 @@ TEST(TiledUnits, AreThoseThatTheHostUpdates) {
   EXPECT_EQ(tiled.storage, StorageKind::host);
   EXPECT_EQ(tiled.queue, UpdateQueue::worker);
   EXPECT_EQ(tiled_units(parts.context, *optimizer, first_unit).end, first_unit);
-}
-
-std::string refusal(EngineConfig const& config,
-                    memory::MemorySpace space = memory::MemorySpace::device) {
-  try {
-    validate_update(config, rules_for(config, 1, space), *optim::make_optimizer(config.optimizer));
-  } catch (ConfigError const& error) {
-    return error.what();
-  }
-  return {};
-}
-
-TEST(ValidateUpdate, RefusesPartsOfAnUpdateThatNeedsCompleteParameters) {
-  for (auto const* name : {"Lamb", "Muon"}) {
-    auto config = config_of(name);
-    config.optimizer_offload.emplace();
-    EXPECT_EQ(refusal(config), "");
-    config.optimizer_offload->ratio = 0.5;
-    EXPECT_NE(refusal(config).find("leave ratio out"), std::string::npos) << name;
-    config.optimizer_offload->ratio = 1.0;
-    config.optimizer_offload->delay_from = 1;
-    EXPECT_NE(refusal(config).find("another element-wise optimizer"), std::string::npos) << name;
-    EXPECT_EQ(refusal(config, memory::MemorySpace::host), "") << "nothing is offloaded";
-  }
-}
-
-TEST(ValidateUpdate, RefusesWhatADriveDoesNotHold) {
-  auto config = config_of("AdamW");
-  config.optimizer_swap.emplace();
-  EXPECT_EQ(refusal(config), "");
-  auto changed = config;
-  changed.optimizer.set_state_dtype(Dtype::bf16);
-  EXPECT_NE(refusal(changed).find("its states of 16 bits"), std::string::npos);
-  changed = config;
-  changed.stage = 0;
-  EXPECT_NE(refusal(changed).find("stage 1, 2 or 3"), std::string::npos);
-  changed = config;
-  changed.master_dtype = Dtype::bf16;
-  EXPECT_NE(refusal(changed).find("bf16 master weights"), std::string::npos);
-  EXPECT_EQ(refusal(changed, memory::MemorySpace::host), "") << "the working weights stay";
-  auto quantized = config_of("AdamW8bit", Dtype::fp32);
-  quantized.optimizer_swap.emplace();
-  EXPECT_NE(refusal(quantized, memory::MemorySpace::host).find("no state of it goes to a drive"),
-            std::string::npos);
 }
 
 }  // namespace

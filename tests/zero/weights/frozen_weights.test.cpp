@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::test {
 namespace {
@@ -153,7 +154,7 @@ TEST(FrozenParameters, OnADriveChangeNoBit) {
       for (std::int64_t const in_memory : {0, 300, 1000000}) {
         auto config = config_of(3, dtype);
         Training in_ram(config, QuadraticModel(3).train_only(trained));
-        config.weight_swap = {to_the_drive(), 2, 100000, in_memory};
+        test::weights_of(config).weight_swap = {to_the_drive(), 2, 100000, in_memory};
         Training swapped(config, QuadraticModel(3).train_only(trained));
         auto const& plan = swapped.engine->frozen_plan();
         auto const memory = swapped.engine->memory();
@@ -173,14 +174,17 @@ TEST(FrozenParameters, OnADriveChangeNoBit) {
 TEST(FrozenParameters, ShareTheLimitsOfGatheredWeights) {
   zero::PartitionPlan const few({{"u", {{"a", {32}, {}, true, {}}}}}, 1),
       many({{"u", {{"b", {96}, {}, true, {}}}}}, 1), none({}, 1);
-  zero::EngineConfig config;
-  config.prefetch_bucket_size = 1000;
-  config.max_live_parameters = 400;
-  config.weight_swap.emplace();
-  config.weight_swap->memory_numel = 10;
-  auto const of_few = zero::detail::with_share_of_limits(config, few, many),
-             of_many = zero::detail::with_share_of_limits(config, many, few),
-             of_all = zero::detail::with_share_of_limits(config, many, none);
+  zero::ShardedWeights weights;
+  weights.prefetch_bucket_size = 1000;
+  weights.max_live_parameters = 400;
+  weights.weight_swap.emplace().memory_numel = 10;
+  auto const shares = [&](auto const& part, auto const& other) {
+    zero::EngineConfig config;
+    config.partition = weights;
+    config = zero::detail::with_share_of_limits(config, part, other);
+    return std::get<zero::ShardedWeights>(config.partition);
+  };
+  auto const of_few = shares(few, many), of_many = shares(many, few), of_all = shares(many, none);
   EXPECT_EQ(of_few.prefetch_bucket_size, 250);
   EXPECT_EQ(of_few.max_live_parameters, 100);
   EXPECT_EQ(of_many.prefetch_bucket_size, 750);

@@ -2,6 +2,7 @@
 #include "weights/gather_source.hpp"
 
 #include "detail_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -31,7 +32,8 @@ struct Chain : test::Parts {
   Chain(int bits, bool has_secondary)
       : test::Parts([&] {
           EngineConfig c;
-          c.weight_code_bits = bits;
+          c.partition = partition_of(3);
+          test::weights_of(c).quantized_weight_bits = bits;
           return c;
         }()) {
     if (has_secondary) context.secondary = comm.get();

@@ -2,6 +2,7 @@
 #include "weights/quantized_gather.hpp"
 
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::test {
 namespace {
@@ -10,7 +11,7 @@ using namespace tied_model;
 
 zero::EngineConfig quantized(int bits, Dtype dtype = Dtype::fp32) {
   auto config = config_of(3, dtype);
-  config.weight_code_bits = bits;
+  weights_of(config).quantized_weight_bits = bits;
   return config;
 }
 
@@ -38,7 +39,7 @@ TEST(QuantizedGather, TrainsNearTheUncompressedWeights) {
   for (std::int64_t const prefetch :
        {std::int64_t{0}, std::int64_t{700}, std::int64_t{50'000'000}}) {
     auto config = quantized(8);
-    config.prefetch_bucket_size = prefetch;
+    set_prefetch(config, prefetch);
     config.accumulation_steps = 2;
     config.allgather_bucket_size = 300;
     Training training(config);
@@ -57,7 +58,7 @@ TEST(QuantizedGather, TrainsNearTheUncompressedWeights) {
 /// once.
 TEST(QuantizedGather, SendsCodesAndScales) {
   auto config = quantized(8, Dtype::bf16);
-  config.prefetch_bucket_size = 0;
+  set_prefetch(config, 0);
   Training training(config, QuadraticModel(blocks, true));
   auto const n = static_cast<std::int64_t>(training.ranks());
   (void)training.step(1e-2);
@@ -79,12 +80,12 @@ TEST(QuantizedGather, SendsCodesAndScales) {
 
 TEST(QuantizedGather, ComesBeforeSecondaryShards) {
   auto config = quantized(8, Dtype::bf16);
-  config.secondary_group_size = 2;
+  weights_of(config).secondary_group_size = 2;
   config.accumulation_steps = 2;
-  config.prefetch_bucket_size = 0;
+  set_prefetch(config, 0);
   auto const codes_only = [&] {
     auto c = config;
-    c.secondary_group_size = 1;
+    weights_of(c).secondary_group_size = 1;
     return c;
   }();
   Training both(config, QuadraticModel(blocks, true)),
@@ -93,15 +94,11 @@ TEST(QuantizedGather, ComesBeforeSecondaryShards) {
   EXPECT_EQ(both.weights(), codes.weights()) << "secondary shards hold what was decoded";
 }
 
-TEST(QuantizedGather, IsOfStage3) {
+TEST(QuantizedGather, HasCodesOf8Or4Bits) {
   auto const comm = make_comm();
   auto const compute = memory::make_inline_queue("compute");
-  for (auto const& [stage, bits] : {std::pair{2, 8}, {3, 5}}) {
-    auto config = quantized(bits);
-    config.stage = stage;
-    EXPECT_THROW((void)zero::make_engine(config, QuadraticModel(1).units(), *comm, *compute),
-                 ConfigError);
-  }
+  EXPECT_THROW((void)zero::make_engine(quantized(5), QuadraticModel(1).units(), *comm, *compute),
+               InternalError);
 }
 
 }  // namespace

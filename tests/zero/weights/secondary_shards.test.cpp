@@ -3,6 +3,7 @@
 #include "weights/secondary_shards.hpp"
 
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 
 namespace tessera::test {
 namespace {
@@ -14,7 +15,7 @@ constexpr std::size_t group_size = 2;
 std::size_t ranks() { return static_cast<std::size_t>(session().info().world_size); }
 
 zero::EngineConfig with_secondary(zero::EngineConfig config) {
-  config.secondary_group_size = group_size;
+  weights_of(config).secondary_group_size = group_size;
   return config;
 }
 
@@ -25,7 +26,7 @@ TEST(SecondaryShards, ChangeNoBit) {
       for (std::int64_t const bucket : {std::int64_t{256}, std::int64_t{500'000'000}}) {
         auto config = config_of(3, dtype);
         config.accumulation_steps = 2;
-        config.prefetch_bucket_size = prefetch;
+        set_prefetch(config, prefetch);
         config.allgather_bucket_size = bucket;
         Training with(with_secondary(config)), without(config);
         for (int k = 0; k < 3; ++k) {
@@ -41,7 +42,7 @@ TEST(SecondaryShards, KeepLaterGathersInTheGroup) {
   for (int const micro_steps : {1, 2}) {
     auto config = with_secondary(config_of(3, Dtype::bf16));
     config.accumulation_steps = micro_steps;
-    config.prefetch_bucket_size = 0;
+    set_prefetch(config, 0);
     Training training(config, QuadraticModel(blocks, true));
     (void)training.step(1e-2);
     training.recording->clear();
@@ -72,7 +73,7 @@ TEST(SecondaryShards, TakeTheirPartOfTheWeights) {
 /// Weights that never change stay in the group after their first gather.
 TEST(SecondaryShards, OfFrozenWeightsLast) {
   auto config = with_secondary(config_of(3));
-  config.prefetch_bucket_size = 0;
+  set_prefetch(config, 0);
   Training training(config, QuadraticModel(blocks, true).train_only({"b"}));
   (void)training.step(1e-2);
   training.recording->clear();
@@ -83,19 +84,18 @@ TEST(SecondaryShards, OfFrozenWeightsLast) {
   EXPECT_EQ(world, 4 * blocks * 128 / ranks() * (ranks() - 1)) << "the biases, which train";
 }
 
-TEST(SecondaryShards, AreOfStage3WithoutShardGroups) {
+TEST(SecondaryShards, AreWithoutShardGroups) {
   auto const comm = make_comm();
   auto const compute = memory::make_inline_queue("compute");
-  auto const make = [&](int stage, int groups, int secondary) {
-    auto config = config_of(stage);
-    config.shard_group_size = groups;
-    config.secondary_group_size = secondary;
+  auto const make = [&](int groups, int secondary) {
+    auto config = config_of(3);
+    states_of(config).shard_group_size = groups;
+    weights_of(config).secondary_group_size = secondary;
     (void)zero::make_engine(config, QuadraticModel(1).units(), *comm, *compute);
   };
-  EXPECT_THROW(make(2, 0, 2), ConfigError);
-  EXPECT_THROW(make(3, 2, 2), ConfigError);
-  EXPECT_THROW(make(3, 0, 0), ConfigError);
-  EXPECT_THROW(make(3, 0, session().info().world_size + 1), ConfigError);
+  EXPECT_THROW(make(2, 2), InternalError);
+  EXPECT_THROW(make(0, 0), InternalError);
+  EXPECT_THROW(make(0, session().info().world_size + 1), ConfigError);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "device_training.hpp"
+#include "engine_settings.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera {
@@ -16,9 +17,9 @@ enum class Optimizer { on_device, on_host, in_part, on_drive };
 
 zero::EngineConfig with_optimizer(zero::EngineConfig config, Optimizer place) {
   if (place == Optimizer::on_host || place == Optimizer::in_part)
-    config.optimizer_offload = {
+    test::states_of(config).optimizer_offload = {
         .tile_numel = 3000, .buffer_count = 2, .ratio = place == Optimizer::in_part ? 0.3 : 1.0};
-  if (place == Optimizer::on_drive) config.optimizer_swap = to_the_drive(5000, 3);
+  if (place == Optimizer::on_drive) test::states_of(config).optimizer_swap = to_the_drive(5000, 3);
   return config;
 }
 
@@ -34,13 +35,13 @@ void expect_bits_of_the_device(std::string const& algorithm, Dtype dtype, Optimi
   training.steps = 3;
   training.config.optimizer = optim::make_spec(algorithm);
   training.config = with_optimizer(training.config, place);
-  training.config.prefetch_bucket_size = 20000;
+  test::set_prefetch(training.config, 20000);
   auto const on_the_device = on_device(training);
-  training.config.weight_offload.emplace();
+  test::weights_of(training.config).weight_offload.emplace();
   expect_same(on_device(training), on_the_device);
   expect_same(on_device(training, 60), on_the_device);
-  training.config.weight_offload.reset();
-  training.config.weight_swap = weights_on_the_drive(2, 0);
+  test::weights_of(training.config).weight_offload.reset();
+  test::weights_of(training.config).weight_swap = weights_on_the_drive(2, 0);
   expect_same(on_device(training, 30), on_the_device);
 }
 
@@ -65,17 +66,17 @@ TEST(StreamedWeights, TakeOptimizersOfCompleteParameters) {
 
 TEST(StreamedWeights, TakeAPartOfTheUnitsInMemoryAndMasterWeightsOf16Bits) {
   auto training = small_training(3, Dtype::bf16);
-  training.config.master_dtype = Dtype::bf16;
+  test::states_of(training.config).master_dtype = Dtype::bf16;
   training.steps = 3;
   for (auto const place : {Optimizer::on_device, Optimizer::on_host}) {
     SCOPED_TRACE(static_cast<int>(place));
     auto changed = training;
     changed.config = with_optimizer(training.config, place);
     auto const wanted = on_device(changed);
-    changed.config.weight_offload = {.space = memory::MemorySpace::host};
+    test::weights_of(changed.config).weight_offload = {.space = memory::MemorySpace::host};
     expect_same(on_device(changed, 30), wanted);
-    changed.config.weight_offload.reset();
-    changed.config.weight_swap = weights_on_the_drive(1, 30000);
+    test::weights_of(changed.config).weight_offload.reset();
+    test::weights_of(changed.config).weight_swap = weights_on_the_drive(1, 30000);
     expect_same(on_device(changed, 30), wanted);
   }
 }
@@ -88,7 +89,7 @@ TEST(StreamedWeights, AreInHostMemory) {
   auto const queue = memory::make_stream_queue("compute");
   auto const model = model::make_model(small_gpt2(), Dtype::bf16);
   auto config = small_training(3, Dtype::bf16).config;
-  config.weight_offload.emplace();
+  test::weights_of(config).weight_offload.emplace();
   auto const& tracker = memory::MemoryTracker::of_process();
   auto const before = tracker.current(memory::Purpose::weights);
   auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
@@ -127,8 +128,8 @@ TEST(StreamedWeights, ServeInference) {
   auto const tokens = small_tokens(1, 1, 1);
   std::vector<double> losses;
   for (int place = 0; place < 3; ++place) {
-    if (place == 1) config.weight_offload.emplace();
-    if (place == 2) config.weight_swap = weights_on_the_drive(1, 0);
+    if (place == 1) test::weights_of(config).weight_offload.emplace();
+    if (place == 2) test::weights_of(config).weight_swap = weights_on_the_drive(1, 0);
     auto const weights = zero::make_weights(config, model->units(), *comm, *queue);
     weights->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
                             std::int64_t numel, float* out) {
@@ -159,22 +160,13 @@ TEST(StreamedWeights, TakeFrozenParameters) {
     training.config = with_optimizer(training.config, place);
     auto const wanted = on_device(training);
     bool const pins = place != Optimizer::on_device;
-    training.config.weight_offload = {.space = pins ? memory::MemorySpace::pinned
-                                                    : memory::MemorySpace::host};
+    test::weights_of(training.config).weight_offload = {.space = pins ? memory::MemorySpace::pinned
+                                                                      : memory::MemorySpace::host};
     expect_same(on_device(training, 40), wanted);
-    training.config.weight_offload.reset();
-    training.config.weight_swap = weights_on_the_drive(2, pins ? 0 : 30000);
+    test::weights_of(training.config).weight_offload.reset();
+    test::weights_of(training.config).weight_swap = weights_on_the_drive(2, pins ? 0 : 30000);
     expect_same(on_device(training, 30), wanted);
   }
-}
-
-TEST(StreamedWeights, RefuseLowerStages) {
-  auto const comm = comm::make_loopback();
-  auto const queue = memory::make_stream_queue("compute");
-  auto config = small_training(2, Dtype::bf16).config;
-  config.weight_offload.emplace();
-  auto const model = model::make_model(small_gpt2(), model::ModelOptions(Dtype::bf16));
-  EXPECT_THROW(zero::make_engine(config, model->units(), *comm, *queue), ConfigError);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine_settings.hpp"
 #include "mpi_test.hpp"
 #include "swapped_runs.hpp"
 #include "tessera/core/error.hpp"
@@ -24,9 +25,9 @@ TEST(SwappedWeights, GiveTheBitsOfWeightsInMemory) {
           config.optimizer = spec_of(algorithm);
           if (with_optimizer && algorithm == "AdamW8bit" && dtype == Dtype::fp32) continue;
           expect_same_bits(config, *compute, *comm, [&](zero::EngineConfig& changed) {
-            if (with_optimizer) changed.optimizer_swap = swap_of(1024, 3);
-            changed.weight_swap = {transfers(), buffers, 100000,
-                                   buffers == 1 ? 0 : 11700 / comm->size()};
+            if (with_optimizer) states_of(changed).optimizer_swap = swap_of(1024, 3);
+            weights_of(changed).weight_swap = {transfers(), buffers, 100000,
+                                               buffers == 1 ? 0 : 11700 / comm->size()};
           });
         }
 }
@@ -42,9 +43,9 @@ TEST(SwappedWeights, ServeInference) {
     return weights;
   };
   auto const in_memory = make();
-  config.weight_swap = {transfers(), 1, 100000, 0};
+  weights_of(config).weight_swap = {transfers(), 1, 100000, 0};
   auto const swapped = make();
-  config.weight_swap->memory_numel = 1'000'000;
+  weights_of(config).weight_swap->memory_numel = 1'000'000;
   auto const kept = make();
   EXPECT_EQ(swapped->memory().weights, 0u);
   for (int pass = 0; pass < 3; ++pass) {
@@ -71,13 +72,12 @@ TEST(SwappedWeights, RefuseBuffersThatAreTooSmall) {
   auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
   auto const compute = memory::make_inline_queue("compute");
   auto config = config_of(3, Dtype::bf16);
-  config.weight_swap = {transfers(), 2, 100, 0};
+  weights_of(config).weight_swap = {transfers(), 2, 100, 0};
   try {
     TwoUnits const run(config, *compute, *comm);
     ADD_FAILURE();
   } catch (ConfigError const& error) {
-    EXPECT_NE(std::string(error.what()).find("offload_param.buffer_size is 100 elements"),
-              std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("buffers of 100 elements"), std::string::npos)
         << error.what();
   }
 }

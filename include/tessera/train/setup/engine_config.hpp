@@ -13,4 +13,7 @@ model::ModelOptions model_options(config::ResolvedConfig const& config);
 /// What the ZeRO engine reads.
 zero::EngineConfig engine_config(config::ResolvedConfig const& config);
 
+/// @throws ConfigError when no engine trains as @p config says in a model's memory space
+void check_space(config::ResolvedConfig const& config, memory::MemorySpace space);
+
 }  // namespace tessera::train

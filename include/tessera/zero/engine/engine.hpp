@@ -14,7 +14,6 @@
 #include "tessera/zero/engine/weights.hpp"
 #include "tessera/zero/layout/engine_config.hpp"
 #include "tessera/zero/layout/state_view.hpp"
-#include "tessera/zero/optimizer/state_placement.hpp"
 #include "tessera/zero/optimizer/step_values.hpp"
 
 namespace tessera::zero {
@@ -76,15 +75,12 @@ class Engine : public Weights, public memory::ParamProvider {
 
 /// @param mesh of all ranks; outlives the engine. The ranks along axis shard share one copy of the
 /// states, those along every other axis have copies, and gradients are summed over all ranks.
-/// @param place called for each state, the master weights first; empty: every state is in the
-/// memory space of @p compute and is updated there
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
-                                    memory::Queue& compute, PlaceState const& place = {});
+                                    memory::Queue& compute);
 /// On the mesh of replicas and shard groups that @p config describes. @param comm all ranks
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
-                                    comm::Collectives& comm, memory::Queue& compute,
-                                    PlaceState const& place = {});
+                                    comm::Collectives& comm, memory::Queue& compute);
 
 }  // namespace tessera::zero

@@ -12,7 +12,8 @@ namespace tessera::zero {
 /// of Engine::state().
 inline optim::OptimizerSpec saved_states(EngineConfig const& config) {
   auto out = config.optimizer;
-  if (!config.quantized_gradients || !config.quantized_gradients->feedback) return out;
+  auto const& gradients = settings<ShardedWeights>(config).quantized_gradients;
+  if (!gradients || !gradients->feedback) return out;
   auto const first_reduced = std::find_if(out.states.begin(), out.states.end(), [](auto const& s) {
     return s.extent != optim::Extent::elementwise;
   });

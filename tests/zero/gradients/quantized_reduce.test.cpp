@@ -1,11 +1,12 @@
 /// Gradients that are reduced as codes (ZeRO++ qgZ): errors within half a code of each encoding,
 /// bytes of each level, error feedback.
-#include "gradients/coded_reduce.hpp"
+#include "gradients/quantized_reduce.hpp"
 
 #include <algorithm>
 #include <span>
 
 #include "engine_fixture.hpp"
+#include "engine_settings.hpp"
 #include "layout/shard_groups.hpp"
 
 namespace tessera::zero::detail {
@@ -18,7 +19,7 @@ int world() { return session().info().world_size; }
 EngineConfig quantized(int ranks_per_node,
                        std::optional<QuantizedGradients::ErrorFeedback> feedback = {}) {
   auto config = config_of(3);
-  config.quantized_gradients = {ranks_per_node, feedback};
+  weights_of(config).quantized_gradients = {ranks_per_node, feedback};
   return config;
 }
 
@@ -84,7 +85,7 @@ struct Reference {
         for (std::size_t i = 0; i < n; ++i) {
           of_node[i] += region[i];
           errors[i] += half_code(region, static_cast<std::int64_t>(i),
-                                 per_node == 1 ? rail_codes : node_codes);
+                                 per_node == 1 ? rail_format : node_format);
         }
       }
       for (std::size_t i = 0; i < n; ++i) {
@@ -92,7 +93,7 @@ struct Reference {
         double const again =
             per_node == 1 || world() == per_node
                 ? 0.0
-                : half_code(of_node, at, rail_codes) + half_code(errors, at, rail_codes);
+                : half_code(of_node, at, rail_format) + half_code(errors, at, rail_format);
         sum[i] += of_node[i];
         bound[i] += errors[i] + again;
       }
@@ -118,11 +119,11 @@ std::vector<int> node_sizes() {
   return out;
 }
 
-TEST(CodedReduce, AddsWithinHalfACodeOfEachEncoding) {
+TEST(QuantizedReduce, AddsWithinHalfACodeOfEachEncoding) {
   for (int const per_node : node_sizes())
     for (std::int64_t const numel : {std::int64_t{5000}, std::int64_t{96}}) {
       Parts parts(quantized(per_node), numel);
-      CodedReduce reduce(parts.context);
+      QuantizedReduce reduce(parts.context);
       auto whole = whole_of(parts);
       std::vector<float> out(static_cast<std::size_t>(parts.shard()), 9.0f);
       int reduced = 0;
@@ -141,10 +142,10 @@ TEST(CodedReduce, AddsWithinHalfACodeOfEachEncoding) {
 
 /// Inside a node a byte per element and all shards but those that stay; between nodes half a byte
 /// and one shard per node. Two bytes per 64 elements are scales.
-TEST(CodedReduce, SendsCodesInTwoLevels) {
+TEST(QuantizedReduce, SendsCodesInTwoLevels) {
   for (int const per_node : node_sizes()) {
     Parts parts(quantized(per_node), 4096 * world());
-    CodedReduce reduce(parts.context);
+    QuantizedReduce reduce(parts.context);
     auto whole = whole_of(parts);
     std::vector<float> out(static_cast<std::size_t>(parts.shard()));
     parts.recording->clear();
@@ -164,12 +165,12 @@ TEST(CodedReduce, SendsCodesInTwoLevels) {
 }
 
 /// The same gradients in each step: with feedback the mean of the sums becomes exact.
-TEST(CodedReduce, FeedbackReturnsWhatCodesLose) {
+TEST(QuantizedReduce, FeedbackReturnsWhatCodesLose) {
   int const per_node = world() > 2 ? 2 : 1;
   constexpr int steps = 40;
   auto const mean_error = [&](std::optional<QuantizedGradients::ErrorFeedback> feedback) {
     Parts parts(quantized(per_node, feedback), 3000);
-    CodedReduce reduce(parts.context);
+    QuantizedReduce reduce(parts.context);
     Reference const reference(parts, per_node);
     std::vector<double> sums(static_cast<std::size_t>(parts.shard()));
     for (int t = 0; t < steps; ++t) {
@@ -215,14 +216,14 @@ struct Reductions {
     return states[1].unit_shards.at(0);
   }
   Parts parts;
-  CodedReduce reduce{parts.context};
+  QuantizedReduce reduce{parts.context};
 
  private:
   float size_;
 };
 
 /// Without a mean over steps an error is what the last codes have lost.
-TEST(CodedReduce, SavesWhatAllRanksAndNodesHaveLost) {
+TEST(QuantizedReduce, SavesWhatAllRanksAndNodesHaveLost) {
   for (int const per_node : node_sizes()) {
     Reductions training(per_node, feedback(0.0, 1000));
     for (float const* saved = training.saved(); auto const value : std::span(saved, 32))
@@ -240,7 +241,7 @@ TEST(CodedReduce, SavesWhatAllRanksAndNodesHaveLost) {
 }
 
 /// The same bits as the run that saved, also where the errors start from zero.
-TEST(CodedReduce, ContinuesFromSavedErrors) {
+TEST(QuantizedReduce, ContinuesFromSavedErrors) {
   for (int const per_node : node_sizes())
     for (std::int64_t const reset : {3, 5, 1000}) {
       Reductions first(per_node, feedback(0.5, reset)), resumed(per_node, feedback(0.5, reset)),
@@ -260,7 +261,7 @@ TEST(CodedReduce, ContinuesFromSavedErrors) {
 }
 
 /// On any number of ranks the next sums add what was saved, apart from what they lose again.
-TEST(CodedReduce, GivesSavedErrorsToAnyNumberOfRanks) {
+TEST(QuantizedReduce, GivesSavedErrorsToAnyNumberOfRanks) {
   for (int const per_node : node_sizes()) {
     Reductions resumed(per_node, feedback(0.0, 1000), 0.0f);
     auto const n = static_cast<std::size_t>(resumed.parts.shard());
@@ -281,9 +282,9 @@ TEST(CodedReduce, GivesSavedErrorsToAnyNumberOfRanks) {
   }
 }
 
-TEST(CodedReduce, ShowsValuesThatAreNotFinite) {
+TEST(QuantizedReduce, ShowsValuesThatAreNotFinite) {
   Parts parts(quantized(world() > 2 ? 2 : 1), 1000);
-  CodedReduce reduce(parts.context);
+  QuantizedReduce reduce(parts.context);
   auto whole = whole_of(parts);
   if (parts.recording->rank() == world() - 1) whole[0] = INFINITY;
   std::vector<float> out(static_cast<std::size_t>(parts.shard()));
@@ -292,7 +293,7 @@ TEST(CodedReduce, ShowsValuesThatAreNotFinite) {
   EXPECT_EQ(std::isnan(out[0]), parts.recording->rank() == 0);
 }
 
-TEST(CodedReduce, TrainsAndRefusesWhatCannotBe) {
+TEST(QuantizedReduce, TrainsAndRefusesWhatCannotBe) {
   Training training(quantized(world() > 2 ? 2 : 1, QuantizedGradients::ErrorFeedback{}));
   SerialTraining serial(config_of(3), training.model, training.ranks());
   for (int k = 1; k <= 5; ++k) {
@@ -302,11 +303,8 @@ TEST(CodedReduce, TrainsAndRefusesWhatCannotBe) {
   auto const refused = [&](EngineConfig const& config) {
     EXPECT_THROW((void)make_engine(config, QuadraticModel(1).units(), *training.recording,
                                    *training.compute),
-                 ConfigError);
+                 Error);
   };
-  auto config = quantized(1);
-  config.stage = 2;
-  refused(config);
   refused(quantized(0));
   refused(quantized(world() + 1));
   refused(quantized(1, QuantizedGradients::ErrorFeedback{.beta = 1.5}));

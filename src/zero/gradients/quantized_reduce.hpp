@@ -1,7 +1,7 @@
 #pragma once
-/// Reduce-scatters of gradients as codes in two all-to-alls: inside a node each rank gets what the
-/// ranks of the node have for its share of the nodes' sums, adds the decoded values in fp32, and
-/// sends codes of these sums to the ranks that own them. Wang et al., "ZeRO++", ICLR'24, section
+/// Reduce-scatters of quantized gradients in two all-to-alls: inside a node each rank gets what the
+/// ranks of the node have for its share of the nodes' sums, adds the values in fp32, quantizes
+/// these sums and sends them to the ranks that own them. Wang et al., "ZeRO++", ICLR'24, section
 /// 3.3 (qgZ). Codes inside nodes have 8 bits, between nodes 4: the paper's 4 bits for both add the
 /// errors of all ranks, and save bytes where they are cheap. Error feedback: Xie et al., "LoCo:
 /// Low-Bit Communication Adaptor for Large-scale Model Training", 2024.
@@ -20,11 +20,11 @@
 
 namespace tessera::zero::detail {
 
-inline constexpr kernels::CodeFormat node_codes{.bits = 8}, rail_codes{.bits = 4};
+inline constexpr kernels::CodeFormat node_format{.bits = 8}, rail_format{.bits = 4};
 
-class CodedReduce {
+class QuantizedReduce {
  public:
-  explicit CodedReduce(StoreContext const& context);
+  explicit QuantizedReduce(StoreContext const& context);
 
   using Reduced = std::function<void(memory::Event)>;
   /// out [shard] (+)= the sum over the ranks of this rank's region of @p whole [padded unit], which
@@ -53,7 +53,7 @@ class CodedReduce {
     comm::Pending arriving;
     bool between_nodes = false;  ///< the second exchange is in flight
   };
-  /// What codes have lost, of a unit.
+  /// What quantization has lost of the gradients of a unit.
   struct Errors {
     std::optional<CommBuffer> of_unit, of_sums;
     std::int64_t reset_at = 0;  ///< the last step that started from zero
@@ -79,6 +79,7 @@ class CodedReduce {
 
   StoreContext context_;
   std::optional<QuantizedGradients::ErrorFeedback> feedback_;
+  double keep_;  ///< ErrorFeedback::beta
   BufferPool codes_, sums_;
   std::deque<Sum> in_flight_;
   std::vector<Errors> errors_;

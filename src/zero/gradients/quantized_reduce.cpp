@@ -1,4 +1,4 @@
-#include "gradients/coded_reduce.hpp"
+#include "gradients/quantized_reduce.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -9,19 +9,21 @@
 
 namespace tessera::zero::detail {
 
-CodedReduce::CodedReduce(StoreContext const& context)
+QuantizedReduce::QuantizedReduce(StoreContext const& context)
     : context_(context),
-      feedback_(context.config.quantized_gradients->feedback),
-      codes_("codes of gradients", Dtype::uint8, context.comm),
+      feedback_(settings<ShardedWeights>(context.config).quantized_gradients->feedback),
+      keep_(feedback_.value_or(QuantizedGradients::ErrorFeedback{}).beta),
+      codes_("quantized gradients", Dtype::uint8, context.comm),
       sums_("sums of the nodes' gradients", Dtype::fp32, context.comm),
       errors_(context.plan.units().size()) {}
 
-kernels::CodeRegions CodedReduce::regions(Level level, UnitIndex unit, std::int64_t count) const {
-  return {level == Level::node ? node_codes : rail_codes, context_.plan.unit(unit).shard_numel,
+kernels::CodeRegions QuantizedReduce::regions(Level level, UnitIndex unit,
+                                              std::int64_t count) const {
+  return {level == Level::node ? node_format : rail_format, context_.plan.unit(unit).shard_numel,
           count};
 }
 
-void* CodedReduce::errors(std::optional<CommBuffer>& memory, Dtype dtype, std::int64_t numel) {
+void* QuantizedReduce::errors(std::optional<CommBuffer>& memory, Dtype dtype, std::int64_t numel) {
   if (!feedback_) return nullptr;
   if (!memory) {
     memory.emplace(context_.comm, "errors of quantized gradients", memory::Purpose::communication,
@@ -33,7 +35,7 @@ void* CodedReduce::errors(std::optional<CommBuffer>& memory, Dtype dtype, std::i
 }
 
 /// By the optimizer's steps, which a resumed run continues to count. A skipped step is repeated.
-void CodedReduce::reset(Errors& errors, std::int64_t step) {
+void QuantizedReduce::reset(Errors& errors, std::int64_t step) {
   if (!feedback_ || (step - 1) % feedback_->reset_steps != 0 || errors.reset_at == step) return;
   errors.reset_at = step;
   for (auto* memory : {&errors.of_unit, &errors.of_sums})
@@ -42,8 +44,8 @@ void CodedReduce::reset(Errors& errors, std::int64_t step) {
 
 /// Region q of the unit, of rank q = (node, place), becomes that of (place, node): what goes to one
 /// rank of this node is together.
-void CodedReduce::start(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
-                        GradientFlow::MicroStep micro, Reduced reduced) {
+void QuantizedReduce::start(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+                            GradientFlow::MicroStep micro, Reduced reduced) {
   advance();
   auto& errors_of_unit = errors_[position(unit)];
   if (micro.first) reset(errors_of_unit, micro.step);
@@ -60,12 +62,13 @@ void CodedReduce::start(UnitIndex unit, memory::TensorView whole, memory::Tensor
   kernels::encode_chunks(context_.compute, sum.sent.data, whole, codes,
                          {.inner = node_ranks(),
                           .error = errors(errors_of_unit.of_unit, whole.dtype(), whole.numel()),
-                          .keep = feedback_ ? feedback_->beta : 0.0});
+                          .keep = keep_});
   exchange(sum, codes, context_.node ? *context_.node : *context_.rail);
   in_flight_.push_back(std::move(sum));
 }
 
-void CodedReduce::exchange(Sum& sum, kernels::CodeRegions const& codes, comm::Collectives& ranks) {
+void QuantizedReduce::exchange(Sum& sum, kernels::CodeRegions const& codes,
+                               comm::Collectives& ranks) {
   context_.compute.wait(sum.received.ready);
   auto const n = codes.bytes();
   sum.arriving = ranks.all_to_all(sum.sent.data.rows(0, n), sum.received.data.rows(0, n),
@@ -74,7 +77,7 @@ void CodedReduce::exchange(Sum& sum, kernels::CodeRegions const& codes, comm::Co
 }
 
 /// Each sum in flight advances by one exchange.
-void CodedReduce::advance() {
+void QuantizedReduce::advance() {
   std::deque<Sum> going;
   for (auto& sum : std::exchange(in_flight_, {})) {
     std::exchange(sum.arriving, {}).order_before(context_.compute);
@@ -89,7 +92,7 @@ void CodedReduce::advance() {
 }
 
 /// The sums of this node, in fp32, of the shards that this rank passes on.
-void CodedReduce::exchange_sums(Sum& sum) {
+void QuantizedReduce::exchange_sums(Sum& sum) {
   auto const received = regions(Level::node, sum.unit, nodes()),
              codes = regions(Level::rail, sum.unit, nodes());
   auto const of_node = sums_.take(codes.numel * codes.count);
@@ -101,13 +104,13 @@ void CodedReduce::exchange_sums(Sum& sum) {
       compute, sum.sent.data.rows(0, codes.bytes()), of_node.data, codes,
       {.inner = 1,
        .error = errors(errors_[position(sum.unit)].of_sums, Dtype::fp32, of_node.data.numel()),
-       .keep = feedback_ ? feedback_->beta : 0.0});
+       .keep = keep_});
   sums_.give_back(of_node, compute.record());
   sum.between_nodes = true;
   exchange(sum, codes, *context_.rail);
 }
 
-void CodedReduce::complete(Sum& sum) {
+void QuantizedReduce::complete(Sum& sum) {
   auto const parts = context_.rail ? nodes() : node_ranks();
   auto const codes = regions(context_.rail ? Level::rail : Level::node, sum.unit, 1);
   kernels::sum_chunks(context_.compute, sum.out, sum.received.data.rows(0, codes.bytes() * parts),
@@ -118,13 +121,13 @@ void CodedReduce::complete(Sum& sum) {
   if (sum.reduced) sum.reduced(done);
 }
 
-void CodedReduce::finish() {
+void QuantizedReduce::finish() {
   while (!in_flight_.empty()) advance();
 }
 
-std::size_t CodedReduce::bytes() const { return codes_.bytes() + sums_.bytes() + error_bytes_; }
+std::size_t QuantizedReduce::bytes() const { return codes_.bytes() + sums_.bytes() + error_bytes_; }
 
-void CodedReduce::save_errors(std::vector<StateView>& states) {
+void QuantizedReduce::save_errors(std::vector<StateView>& states) {
   if (!feedback_) return;
   if (saved_errors_.bytes() == 0)
     saved_errors_ = {gradient_error_name, memory::Purpose::data,
@@ -142,18 +145,18 @@ void CodedReduce::save_errors(std::vector<StateView>& states) {
   states.insert(first_reduced, std::move(view));
 }
 
-void CodedReduce::load_errors() {
+void QuantizedReduce::load_errors() {
   if (saved_errors_.bytes() == 0) return;
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) share_errors(u);
 }
 
-float* CodedReduce::saved_errors(UnitIndex unit) const {
+float* QuantizedReduce::saved_errors(UnitIndex unit) const {
   return static_cast<float*>(saved_errors_.data()) +
          context_.plan.unit(unit).partition_offset.value();
 }
 
 /// What all ranks and all nodes add to the elements of this rank's shard.
-void CodedReduce::gather_errors(UnitIndex unit) {
+void QuantizedReduce::gather_errors(UnitIndex unit) {
   auto& queue = context_.compute;
   auto const& errors = errors_[position(unit)];
   std::int64_t const n = context_.plan.unit(unit).shard_numel,
@@ -173,7 +176,7 @@ void CodedReduce::gather_errors(UnitIndex unit) {
 }
 
 /// The errors of the nodes' sums become part of those of the ranks.
-void CodedReduce::share_errors(UnitIndex unit) {
+void QuantizedReduce::share_errors(UnitIndex unit) {
   auto& queue = context_.compute;
   auto& errors_of_unit = errors_[position(unit)];
   std::int64_t const n = context_.plan.unit(unit).shard_numel,
@@ -191,7 +194,8 @@ void CodedReduce::share_errors(UnitIndex unit) {
   sums_.give_back(sum, queue.record());
 }
 
-void CodedReduce::copy_saved(UnitIndex unit, memory::TensorView shard, ShardDirection direction) {
+void QuantizedReduce::copy_saved(UnitIndex unit, memory::TensorView shard,
+                                 ShardDirection direction) {
   if (memory::BufferPlanning::active()) return;  // the host memory is counted, but does not exist
   copy_shards(context_.compute,
               {{saved_errors(unit), shard, memory::memory_space_of(context_.compute)}}, direction);
