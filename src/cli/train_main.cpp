@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -114,6 +115,17 @@ train::Deadline deadline_of(config::TrainingArguments const& arguments,
   return {now, time};
 }
 
+/// A job with more tasks than ranks is legal, but rarely meant.
+void warn_of_unused_allocation(topology::LauncherFacts facts, topology::RankInfo const& info) {
+  if (facts.launcher == topology::Launcher::none && !facts.node_file.empty()) {
+    std::ifstream file(facts.node_file);
+    facts.job_tasks = topology::ranks_in_node_file(file);
+    facts.job_tasks_variable = "PBS_NODEFILE";
+  }
+  auto const problem = topology::unused_allocation(facts, info.world_size, info.node_count);
+  if (!problem.empty()) log::warning(problem);
+}
+
 /// With comms_logger every operation is measured; null without it.
 comm::TimedCollectives* add_comms_logger(config::TrainingArguments const& arguments,
                                          std::unique_ptr<comm::Collectives>& comm) {
@@ -174,6 +186,7 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
     log::configure({arguments.log_level,
                     first_of_node ? arguments.log_level : arguments.log_level_replica, info.rank,
                     info.world_size, info.host, arguments.log_dir});
+    if (info.rank == 0) warn_of_unused_allocation(facts, info);
     auto const deadline =
         std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
     session.start_heartbeat_monitor(
