@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 extern char** environ;
 
@@ -102,6 +103,22 @@ LauncherFacts launcher_facts(Environment const& environment) {
   facts.end_time = number_of<std::int64_t>(environment, "SLURM_JOB_END_TIME");
   find_allocation(environment, facts);
   return facts;
+}
+
+std::vector<std::string> unreadable_variables(Environment const& environment) {
+  std::vector<std::string> warnings;
+  for (char const* name :
+       {"OMP_NUM_THREADS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
+        "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_JOB_NUM_NODES", "SLURM_JOB_END_TIME"}) {
+    auto found = environment.find(name);
+    if (found == environment.end() || found->second.empty()) continue;
+    // OMP_NUM_THREADS may be a list, for nested parallel regions
+    Environment const first{{name, found->second.substr(0, found->second.find(','))}};
+    if (number_of<std::int64_t>(first, name).value_or(0) > 0) continue;
+    warnings.push_back(concat(name, "=", printable(found->second),
+                              " is not a positive number; it is ignored, set or unset it"));
+  }
+  return warnings;
 }
 
 bool is_replica(LauncherFacts const& facts) { return facts.rank.value_or(0) != 0; }

@@ -133,6 +133,17 @@ TEST(LauncherFacts, OpenMpiNeedsPmix) {
   EXPECT_EQ(why_mpi_cannot_start(launcher_facts({}), "Open MPI v4.1.4"), "");
 }
 
+TEST(LauncherFacts, VariablesThatAreNoNumbersAreNamed) {
+  EXPECT_TRUE(unreadable_variables({{"OMP_NUM_THREADS", "4,2"}, {"SLURM_NTASKS", "8"}}).empty());
+  EXPECT_TRUE(unreadable_variables({{"OMP_NUM_THREADS", ""}}).empty());
+  auto const warnings = unreadable_variables(
+      {{"OMP_NUM_THREADS", "all"}, {"SLURM_NTASKS", "0"}, {"SLURM_JOB_END_TIME", "12x"}});
+  ASSERT_EQ(warnings.size(), 3U);
+  EXPECT_EQ(warnings[0],
+            "OMP_NUM_THREADS=all is not a positive number; it is ignored, set or unset it");
+  EXPECT_THAT(warnings[2], HasSubstr("SLURM_JOB_END_TIME=12x"));
+}
+
 TEST(LauncherFacts, NumbersThatAreNoneAreIgnored) {
   EXPECT_EQ(launcher_facts({{"SLURM_STEP_NUM_TASKS", "four"},
                             {"SLURM_RESTART_COUNT", ""},

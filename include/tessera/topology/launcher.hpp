@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/topology/mpi_session.hpp"
 
@@ -42,6 +43,9 @@ struct LauncherFacts {
   bool operator==(LauncherFacts const&) const = default;
 };
 LauncherFacts launcher_facts(Environment const& environment);
+
+/// Warnings about variables that must be numbers and are not: they are ignored.
+std::vector<std::string> unreadable_variables(Environment const& environment);
 
 /// Whether another process of the job is rank 0 according to the launcher. For messages before
 /// MPI_Init.

@@ -1,5 +1,7 @@
 #include "tessera/train/loop/training_loop.hpp"
 
+#include <csignal>
+
 #include <chrono>
 #include <utility>
 
@@ -9,6 +11,9 @@
 namespace tessera::train {
 
 namespace {
+
+/// Attempts in a row that the batch system may stop after at most one step.
+constexpr int most_short_attempts = 3;
 
 /// Where a run that cannot continue may be resumed.
 std::string checkpoints_text(SavePolicy const& saves) {
@@ -165,6 +170,7 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
   std::string const stopped = concat("stopped by ", StopRequest::name(request), " after step ",
                                      step, " of ", parts_.sampler.total_steps());
   std::int64_t const saved = parts_.saves.last_saved_step();
+  if (saved == step && makes_no_progress(step, request)) return no_progress(stopped);
   if (saved == step)
     return {ExitCode::stopped_early, stopped + "; run the same command again to resume"};
   return {ExitCode::io,
@@ -174,8 +180,29 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
                  "); correct that, then run the same command again")};
 }
 
+/// A job that is requeued whenever it stops would never end.
+bool TrainingLoop::makes_no_progress(std::int64_t step, int request) {
+  if (request == SIGINT || request == SIGHUP) return false;  // of a terminal
+  int const attempts = parts_.status.attempt_stops(step <= parts_.state.first_step);
+  return comm::all_reduce_value(parts_.comm, std::int64_t{attempts}, comm::ReduceOp::max) >=
+         most_short_attempts;
+}
+
+Outcome TrainingLoop::no_progress(std::string const& stopped) const {
+  parts_.status.attempt_stops(false);
+  return {ExitCode::bad_config,
+          concat(stopped, "; the last ", most_short_attempts,
+                 " attempts were stopped after at most one step each, so that requeuing the job "
+                 "makes hardly any progress; request a longer time limit (sbatch --time, "
+                 "--time_limit), signal the job later (sbatch --signal), or make steps and saves "
+                 "shorter, then run the same command again")};
+}
+
 Outcome TrainingLoop::stop_before_first_step(int request) {
   parts_.log.clear_status_line();
+  if (makes_no_progress(0, request))
+    return no_progress(concat("stopped by ", StopRequest::name(request), " before step 1 of ",
+                              parts_.sampler.total_steps(), " was complete"));
   return {
       ExitCode::stopped_early,
       concat("stopped by ", StopRequest::name(request), " before step 1 of ",

@@ -80,6 +80,8 @@ class TrainingLoop {
   Outcome finish(std::int64_t step);
   Outcome stop(std::int64_t step, int request);
   Outcome stop_before_first_step(int request);
+  bool makes_no_progress(std::int64_t step, int request);
+  Outcome no_progress(std::string const& stopped) const;
 
   Options options_;
   Parts parts_;
