@@ -1,6 +1,7 @@
 #include "launch/launch_command.hpp"
 
 #include <fmt/format.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,7 @@ void launch(LaunchArguments& a) {
   request.local_slots = std::max(1, topology::count_nvidia_devices());
   request.inside_slurm = facts.slurm;
   request.as_root = ::geteuid() == 0;
+  if (auto const* user = ::getpwuid(::geteuid())) request.user = user->pw_name;
   request.program = command_words(a.words, sibling_program("tessera-train").string());
   if (!a.log_dir.empty()) request.program.insert(request.program.end(), {"--log_dir", a.log_dir});
   if (!a.autotuning.empty()) request.program.emplace_back("--auto_tune");
