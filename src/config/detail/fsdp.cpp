@@ -32,6 +32,8 @@ OptionTable build() {
         "true or full_shard: stage 3; false or shard_grad_op: stage 2")
       .shown_as("true, false or a strategy");
   t.add(boolean, "activation_checkpointing", false, "the same as --gradient_checkpointing");
+  t.add(boolean, "activation_checkpointing_offload", false, "activation checkpoints in host memory")
+      .refuse("leave it out, or use activation_checkpointing.cpu_checkpointing of DeepSpeed");
   for (char const* name : {"cpu_offload", "offload_params"})
     t.add(boolean, name, false, "keep parameters in host memory");
   t.add(boolean, "xla", false, "FSDP of PyTorch/XLA").refuse("leave it out");
