@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
@@ -50,6 +51,21 @@ TEST(SeparateProgram, WordsAfterTheProgramAreItsOwn) {
   EXPECT_THROW(separated({"--do_train"}), UsageError);
   CLI::App without;
   EXPECT_THAT(launch_words(without, {"launch", "--x"}), ElementsAre("launch", "--x"));
+}
+
+/// tests/oracles/deepspeed_names.py: the options of DeepSpeed's launcher, each with its aliases.
+TEST(AddLaunch, HasTheOptionsOfDeepSpeedsLauncher) {
+  CLI::App app;
+  add_launch(app);
+  auto const* launch = app.get_subcommand("launch");
+  auto const document = ConfigTree::read(TESSERA_TEST_DATA "/oracles/deepspeed_names.json");
+  for (auto const& names : document.at("launcher").as_array()) {
+    auto const& first = names.as_array().front().as_string();
+    auto const* option = launch->get_option_no_throw(first);
+    ASSERT_NE(option, nullptr) << first;
+    for (auto const& alias : names.as_array())
+      EXPECT_EQ(launch->get_option_no_throw(alias.as_string()), option) << alias.as_string();
+  }
 }
 
 TEST(CountOf, IsANumberOrAll) {

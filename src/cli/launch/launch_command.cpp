@@ -172,8 +172,10 @@ void add_launch(CLI::App& app) {
                          "Use all hosts and slots except these");
   launch_app->add_option("--num_nodes,--num-nodes,--nnodes", a->num_nodes,
                          "Number of hosts to use, from the first");
-  launch_app->add_option("--num_gpus,--num-gpus,--nproc_per_node,--nproc-per-node", a->num_gpus,
-                         "Ranks per node");
+  launch_app->add_option(
+      "--num_gpus,--num-gpus,--num_accelerators,--num-accelerators,--nproc_per_node,"
+      "--nproc-per-node",
+      a->num_gpus, "Ranks per node");
   launch_app->add_option("--enable_each_rank_log", a->log_dir,
                          "Directory for one log file per rank; becomes --log_dir of tessera-train");
   launch_app
