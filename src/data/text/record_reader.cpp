@@ -149,7 +149,7 @@ class JsonReader : public RecordReader {
     std::string text;
     append_valid_utf8(object_, text);
     try {
-      return ConfigTree::parse(text, where());
+      return ConfigTree::parse_record(text, where());
     } catch (DataError const& error) {
       throw BrokenRecord(error.what());
     }
@@ -164,6 +164,8 @@ class JsonReader : public RecordReader {
     auto const* text = tree.find(column_);
     TESSERA_VALIDATE(text, data::detail::BrokenRecord, where(), " has no member '", column_,
                      "', which the first record has");
+    TESSERA_VALIDATE(std::ranges::count(tree.as_object(), column_, &ConfigTree::Member::first) == 1,
+                     data::detail::BrokenRecord, where(), " has the member '", column_, "' twice");
     TESSERA_VALIDATE(column_ == "text" || !tree.contains("text"), data::detail::BrokenRecord,
                      where(), " has a member 'text', which the first record lacks");
     TESSERA_VALIDATE(text->is_string(), data::detail::BrokenRecord, where(), ": '", column_,

@@ -87,6 +87,27 @@ TEST(RecordReader, ReadsOnAfterABrokenRecord) {
                           StartsWith("a.csv line 4 has 1 fields; the text is field 2"), "b"));
 }
 
+/// datasets 4 reads NaN and Infinity too; it stops at the other three.
+TEST(RecordReader, MembersThatAreNotReadMayBeAnything) {
+  std::string const nested(1000, '[');
+  EXPECT_THAT(read("a.jsonl",
+                   "{\"text\": \"NaN\", \"x\": NaN, \"y\": [-Infinity, {\"z\": Infinity}]}\n"
+                   "{\"x\": 1e999, \"text\": \"b\\\" NaN\"}\n"
+                   "{\"m\": 1, \"text\": \"c\", \"m\": {\"k\": 1, \"k\": 2}}\n"
+                   "{\"m\": " +
+                       nested + std::string(1000, ']') + ", \"text\": \"d\"}\n")
+                  .records,
+              ElementsAre("NaN", "b\" NaN", "c", "d"));
+  EXPECT_THAT(
+      read_around("b.jsonl",
+                  "{\"text\": NaN}\n{\"text\": \"a\", \"text\": \"b\"}\n"
+                  "{\"text\": \"c\", \"x\": nan}\n{\"text\": \"d\"}\n"),
+      ElementsAre(::testing::StartsWith("b.jsonl line 1, record 1: 'text' is null"),
+                  ::testing::StartsWith("b.jsonl line 2, record 2 has the member 'text' "
+                                        "twice"),
+                  ::testing::StartsWith("b.jsonl line 3, record 3 is not valid JSON"), "d"));
+}
+
 TEST(RecordReader, CountsReplacedBytes) {
   Read const lines = read("a.txt", "caf\xE9\n\xFF\xFE\n");
   EXPECT_THAT(lines.records, ElementsAre("caf\uFFFD\n", "\uFFFD\uFFFD\n"));
