@@ -62,7 +62,16 @@ std::optional<BestModel::Options> best_model_options(config::TrainingArguments c
 }
 
 void load_best_model(JobContext const& job, TrainingRun& run, std::int64_t last_step) {
-  std::int64_t const best = run.state.best.step;
+  auto const& evaluated = run.state.best;
+  std::int64_t const best = evaluated.saved_step;
+  if (evaluated.step < 0 || evaluated.step == last_step) return;
+  if (best != evaluated.step && job.is_root())
+    log::info(concat("--load_best_model_at_end: the best evaluation is of step ", evaluated.step,
+                     ", which was not saved; a smaller --save_steps keeps such steps"));
+  if (best < 0 && job.is_root())
+    log::warning(
+        "--load_best_model_at_end: no saved step had the best evaluation so far; the last "
+        "weights are exported");
   if (best < 0 || best == last_step) return;
   auto const directory = job.arguments.output_dir / "checkpoints" / checkpoint::step_name(best);
   auto const problem =

@@ -67,7 +67,7 @@ Outcome TrainingLoop::run_steps() {
     if (step < total && stops_early(step)) return finish(step);
     if (requests.stop != 0 && step < total) return stop(step, requests.stop);
     if (requests.save && step < total && !parts_.saves.covers(step))
-      parts_.saves.save(step, SaveMode::background, SaveContent::resumable);
+      save(step, SaveMode::background, SaveContent::resumable);
     parts_.deadline.step_took(Clock::now() - started - (parts_.saves.blocked() - blocked_before));
   }
   return finish(total);
@@ -86,7 +86,7 @@ bool TrainingLoop::stops_early(std::int64_t step) {
   parts_.log.info(concat("early stopping after step ", step, " of ", parts_.sampler.total_steps(),
                          ": no better evaluation than ", best_->best_text()));
   if (options_.save.interval != config::Interval::no && !parts_.saves.covers(step))
-    parts_.saves.save(step, SaveMode::wait, SaveContent::regular);
+    save(step, SaveMode::wait, SaveContent::regular);
   return true;
 }
 
@@ -150,8 +150,15 @@ void TrainingLoop::run_events(std::int64_t step) {
     is_best = best_ && best_->evaluated(step, result);
   }
   if (options_.save.due(step) || (is_best && options_.save.interval == config::Interval::best))
-    parts_.saves.save(step, last ? SaveMode::wait : SaveMode::background, SaveContent::regular);
+    save(step, last ? SaveMode::wait : SaveMode::background, SaveContent::regular);
   parts_.log.end_step();
+}
+
+/// As in Trainer, a saved step is the best saved one if no evaluation before it was better.
+void TrainingLoop::save(std::int64_t step, SaveMode mode, SaveContent content) {
+  auto& best = parts_.state.best;
+  if (best.step == step) best.saved_step = step;
+  parts_.saves.save(step, mode, content);
 }
 
 EvaluationResult TrainingLoop::evaluate(std::int64_t step) {
@@ -165,8 +172,7 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
   parts_.log.clear_status_line();
   parts_.status.update(StatusFile::State::saving, step, parts_.sampler.total_steps());
   parts_.saves.finish();
-  if (parts_.saves.last_saved_step() != step)
-    parts_.saves.save(step, SaveMode::wait, SaveContent::resumable);
+  if (parts_.saves.last_saved_step() != step) save(step, SaveMode::wait, SaveContent::resumable);
   std::string const stopped = concat("stopped by ", StopRequest::name(request), " after step ",
                                      step, " of ", parts_.sampler.total_steps());
   std::int64_t const saved = parts_.saves.last_saved_step();
