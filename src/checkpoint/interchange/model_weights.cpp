@@ -50,6 +50,8 @@ std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
   std::error_code error;
   if (directory.extension() == ".safetensors" && fs::is_regular_file(directory, error))
     return std::make_unique<SafetensorsWeights>(directory);
+  if (directory.extension() == ".bin" && fs::is_regular_file(directory, error))
+    return detail::open_torch_weights(directory);
   TESSERA_VALIDATE(fs::is_directory(directory, error), IoError, directory.string(),
                    " is not a directory; give a Hugging Face model directory");
   auto const has = [&](char const* name) { return fs::exists(directory / name, error); };
@@ -81,6 +83,16 @@ class Problems {
 };
 
 }  // namespace
+
+fs::path adapter_weights_file(fs::path const& directory) {
+  std::error_code error;
+  for (char const* name : {"adapter_model.safetensors", "adapter_model.bin"})
+    if (fs::exists(directory / name, error)) return directory / name;
+  throw IoError(concat("the adapter ", directory.string(),
+                       " has neither adapter_model.safetensors nor adapter_model.bin; give a "
+                       "directory that PEFT's save_pretrained or a run with --use_peft_lora has "
+                       "written"));
+}
 
 ModelWeights::ModelWeights(fs::path const& model_directory)
     : files_(open_weights(model_directory)) {}

@@ -6,6 +6,7 @@
 
 #include "checkpoint/consolidate_command.hpp"
 #include "checkpoint/tables.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/tools/merge.hpp"
 #include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
@@ -32,18 +33,18 @@ void run_merge(MergeArguments const& a) {
   model::ModelOptions model_options = Dtype::fp32;
   model_options.lora = train::lora_options(arguments, config);
   auto const model = model::make_model(config, model_options);
-  checkpoint::MergeOptions options{
-      .model = a.model,
-      .adapter_file = fs::path(a.adapter) / "adapter_model.safetensors",
-      .output = a.output,
-      .units = model->units(),
-      .scale = model_options.lora->scale(),
-      .layout = model_options.lora->transposed ? checkpoint::AdaptedLayout::in_out
-                                               : checkpoint::AdaptedLayout::out_in,
-      .model_config = model->config(),
-      .dtype = model_dtype(a.dtype),
-      .max_shard_bytes = parse_size(a.max_shard_size),
-      .when_present = a.when_present};
+  checkpoint::MergeOptions options{.model = a.model,
+                                   .adapter_file = checkpoint::adapter_weights_file(a.adapter),
+                                   .output = a.output,
+                                   .units = model->units(),
+                                   .scale = model_options.lora->scale(),
+                                   .layout = model_options.lora->transposed
+                                                 ? checkpoint::AdaptedLayout::in_out
+                                                 : checkpoint::AdaptedLayout::out_in,
+                                   .model_config = model->config(),
+                                   .dtype = model_dtype(a.dtype),
+                                   .max_shard_bytes = parse_size(a.max_shard_size),
+                                   .when_present = a.when_present};
   auto const r = checkpoint::merge_adapter(options);
   fmt::print("{}: {} with {} changed by adapters of {}\n", a.output, counted(r.tensors, "tensor"),
              with_commas(r.adapted), a.adapter);
@@ -60,7 +61,7 @@ void add_merge(CLI::App& app) {
       ->required();
   command
       ->add_option("adapter_dir", a->adapter,
-                   "Directory with adapter_config.json and adapter_model.safetensors")
+                   "Directory with adapter_config.json and adapter_model.safetensors or .bin")
       ->required();
   command->add_option("output_dir", a->output, "Directory for the merged model")->required();
   command->add_option("--dtype", a->dtype, "Data type: fp32, bf16 or fp16")->capture_default_str();

@@ -136,10 +136,11 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
           log::info(concat(parameter.name, " is not in ", directory.string(),
                            "; it starts from random values"));
   }
-  if (auto const& directory = source.adapter_directory; !directory.empty())
-    adapter = open_weights(directory / "adapter_model.safetensors", part_of(units, Part::adapter),
-                           {}, session, comm)
-                  .values;
+  if (auto const& directory = source.adapter_directory; !directory.empty()) {
+    auto const file = comm::broadcast_from_root(
+        comm, [&] { return checkpoint::adapter_weights_file(directory).string(); });
+    adapter = open_weights(file, part_of(units, Part::adapter), {}, session, comm).values;
+  }
   return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
                                  float* out) {
     auto const& spec = units[position(u)].parameters[static_cast<std::size_t>(p)];

@@ -19,7 +19,7 @@ class WeightFiles;
 /// pytorch_model.bin (read as data, nothing in it is executed), each single or sharded.
 class ModelWeights {
  public:
-  /// @param model_directory or one .safetensors file
+  /// @param model_directory or one .safetensors or .bin file
   /// @throws DataError when files are malformed, IoError when the directory has neither
   explicit ModelWeights(std::filesystem::path const& model_directory);
   /// The weights that another process has looked up, from its layout() and descriptors of its
@@ -47,5 +47,9 @@ class ModelWeights {
   std::string find_name(memory::ParameterSpec const& parameter) const;  ///< empty: not there
   std::unique_ptr<detail::WeightFiles> files_;
 };
+
+/// The weights in a directory of PEFT: adapter_model.safetensors, else adapter_model.bin, as PEFT
+/// wrote before 0.7. @throws IoError when it has neither
+std::filesystem::path adapter_weights_file(std::filesystem::path const& directory);
 
 }  // namespace tessera::checkpoint

@@ -17,7 +17,8 @@ class TorchWeights final : public WeightFiles {
  public:
   explicit TorchWeights(fs::path const& directory) {
     std::error_code error;
-    fs::path const single = directory / "pytorch_model.bin",
+    fs::path const single = fs::is_regular_file(directory, error) ? directory
+                                                                  : directory / "pytorch_model.bin",
                    index = directory / "pytorch_model.bin.index.json";
     if (fs::exists(single, error)) {
       add(single);
