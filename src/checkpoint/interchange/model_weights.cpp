@@ -1,5 +1,6 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "format/detail/text.hpp"
@@ -12,6 +13,8 @@ namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+fs::path const chat_templates = "additional_chat_templates";
 
 class SafetensorsWeights final : public detail::WeightFiles {
  public:
@@ -83,6 +86,38 @@ class Problems {
 };
 
 }  // namespace
+
+/// transformers 5.24: what tokenizers, processors and generation load besides the weights.
+std::vector<fs::path> companion_files(fs::path const& directory, Companions which) {
+  static std::vector<char const*> const of_tokenizer{"tokenizer.json",
+                                                     "tokenizer_config.json",
+                                                     "special_tokens_map.json",
+                                                     "added_tokens.json",
+                                                     "vocab.json",
+                                                     "merges.txt",
+                                                     "vocab.txt",
+                                                     "tokenizer.model",
+                                                     "spiece.model",
+                                                     "chat_template.jinja",
+                                                     "chat_template.json"};
+  static std::vector<char const*> const of_model{"generation_config.json", "processor_config.json",
+                                                 "preprocessor_config.json",
+                                                 "video_preprocessor_config.json"};
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (auto const* name : which == Companions::tokenizer ? of_tokenizer : of_model)
+    if (fs::is_regular_file(directory / name, error)) out.push_back(directory / name);
+  if (which == Companions::model) return out;
+  for (auto const& entry : fs::directory_iterator(directory / chat_templates, error))
+    if (entry.path().extension() == ".jinja") out.push_back(entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+fs::path companion_name(fs::path const& file) {
+  bool const is_template = file.parent_path().filename() == chat_templates;
+  return is_template ? chat_templates / file.filename() : file.filename();
+}
 
 fs::path adapter_weights_file(fs::path const& directory) {
   std::error_code error;

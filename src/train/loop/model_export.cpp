@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/save/save_model.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
@@ -33,14 +34,25 @@ checkpoint::SaveModelRequest request_of(JobContext const& job, TrainingRun const
   return request;
 }
 
+/// ", tokenizer.json, chat_template.jinja"
+std::string names_of(std::vector<fs::path> const& files) {
+  std::string out;
+  for (auto const& file : files) out += ", " + checkpoint::companion_name(file).string();
+  return out;
+}
+
 }  // namespace
 
 std::vector<fs::path> model_companions(TrainingRun const& run) {
+  using checkpoint::Companions;
   auto files = run.data.tokenizer ? run.data.tokenizer->files() : std::vector<fs::path>{};
-  std::error_code failed;
-  fs::path const generation = run.source.weights_directory / "generation_config.json";
-  if (!run.source.weights_directory.empty() && fs::is_regular_file(generation, failed))
-    files.push_back(generation);
+  auto const add = [&](fs::path const& directory, Companions which) {
+    for (auto& file : checkpoint::companion_files(directory, which))
+      if (std::ranges::find(files, file.filename(), &fs::path::filename) == files.end())
+        files.push_back(std::move(file));
+  };
+  if (!files.empty()) add(files.front().parent_path(), Companions::tokenizer);
+  if (!run.source.weights_directory.empty()) add(run.source.weights_directory, Companions::model);
   return files;
 }
 
@@ -76,8 +88,8 @@ void export_model(JobContext const& job, TrainingRun const& run, std::int64_t la
   if (job.is_root())
     log::info(concat("wrote the ", run.source.lora ? "adapter" : "model", " to ",
                      job.arguments.output_dir.string(), " (",
-                     run.source.lora ? "adapter_config.json" : "config.json",
-                     ", safetensors, tokenizer)"));
+                     run.source.lora ? "adapter_config.json" : "config.json", ", safetensors",
+                     names_of(model_companions(run)), ")"));
 }
 
 }  // namespace tessera::train

@@ -55,6 +55,24 @@ class Weights : public ::testing::Test {
   ScratchDirectory dir;
 };
 
+TEST_F(Weights, CompanionsAreThoseOfTheTokenizerAndOfTheModel) {
+  fs::create_directories(dir / "additional_chat_templates");
+  for (char const* name :
+       {"tokenizer.json", "added_tokens.json", "chat_template.jinja", "model.safetensors",
+        "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.txt",
+        "generation_config.json", "processor_config.json", "config.json"})
+    write_file(dir / name, "{}");
+  std::vector<std::string> names;
+  for (auto const which : {checkpoint::Companions::tokenizer, checkpoint::Companions::model})
+    for (auto const& file : checkpoint::companion_files(dir.path(), which))
+      names.push_back(checkpoint::companion_name(file).string());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre(
+                         "tokenizer.json", "added_tokens.json", "chat_template.jinja",
+                         "additional_chat_templates/rag.jinja", "generation_config.json",
+                         "processor_config.json"));
+  EXPECT_TRUE(checkpoint::companion_files(dir / "none", checkpoint::Companions::model).empty());
+}
+
 TEST_F(Weights, AreFoundUnderTheirNames) {
   write(toy_tensors());
   checkpoint::ModelWeights const weights(dir.path());

@@ -52,4 +52,14 @@ class ModelWeights {
 /// wrote before 0.7. @throws IoError when it has neither
 std::filesystem::path adapter_weights_file(std::filesystem::path const& directory);
 
+/// Files of a model directory that are no weights and that Hugging Face programs read: those of the
+/// tokenizer (also its chat templates and lists of tokens), or of the model (generation_config.json
+/// and the configurations of processors). Absolute names if @p directory is one.
+enum class Companions { tokenizer, model };
+std::vector<std::filesystem::path> companion_files(std::filesystem::path const& directory,
+                                                   Companions which);
+/// The name of such a file in a model directory: the files of additional_chat_templates keep that
+/// directory.
+std::filesystem::path companion_name(std::filesystem::path const& file);
+
 }  // namespace tessera::checkpoint
