@@ -124,7 +124,9 @@ DecoderDescription read_llama(ConfigTree const& config, LlamaFields const& names
   d.attention.dropout = fields.probability("attention_dropout");
   d.attention.output_bias = Bias::none;
   d.attention.output_name = "o_proj";
-  d.rotary = read_rotary(config, {.head_dim = qkv.head_dim, .partial_default = names.rotated_part});
+  d.rotary = read_rotary(config, {.head_dim = qkv.head_dim,
+                                  .partial_default = names.rotated_part,
+                                  .names = names.rotary_names});
 
   d.embedding.token_name = "model.embed_tokens.weight";
   d.embedding.vocabulary = fields.positive("vocab_size");
