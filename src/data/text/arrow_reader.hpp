@@ -20,6 +20,6 @@ std::vector<std::filesystem::path> files_of_saved_dataset(std::filesystem::path 
 
 /// A record is the column text, else the first one, of each row; it must hold strings. .arrow is
 /// Arrow's stream format, as datasets writes it, or its file format.
-std::unique_ptr<RecordReader> open_arrow(std::filesystem::path const& file);
+std::unique_ptr<RecordReader> open_arrow(std::filesystem::path const& file, TextColumn& column);
 
 }  // namespace tessera::data::detail

@@ -1,7 +1,5 @@
 #include "text/csv_reader.hpp"
 
-#include <algorithm>
-
 #include "tessera/core/error.hpp"
 
 namespace tessera::data::detail {
@@ -12,13 +10,12 @@ constexpr char const* byte_order_mark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-CsvReader::CsvReader(std::filesystem::path const& file) : in_(file) {
+CsvReader::CsvReader(std::filesystem::path const& file, TextColumn& column) : in_(file) {
   if (in_.available().starts_with(byte_order_mark)) in_.skip(3);
   TESSERA_VALIDATE(read_row(row_), DataError, file.string(),
                    " has no header; the first row of a CSV file names its columns");
   columns_ = row_.size();
-  auto const text = std::ranges::find(row_, "text");
-  column_ = text == row_.end() ? 0 : static_cast<std::size_t>(text - row_.begin());
+  column_ = find_column(column, row_, file);
 }
 
 /// "\r\n" and "\r" are taken as "\n".

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/text/record_options.hpp"
@@ -36,9 +37,14 @@ class RecordReader {
   std::int64_t replacements_ = 0;
 };
 
-/// The reader for the file's extension. @throws ConfigError for an unsupported extension, IoError
-/// if the file cannot be read.
+/// The place of the data set's column in a header, which decides on it if no file before did.
+/// @throws DataError when the header has no such column
+std::size_t find_column(TextColumn& column, std::vector<std::string> const& names,
+                        std::filesystem::path const& file);
+
+/// The reader for the file's extension. @p column outlives it. @throws ConfigError for an
+/// unsupported extension, IoError if the file cannot be read.
 std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
-                                           LineBreaks line_breaks);
+                                           LineBreaks line_breaks, TextColumn& column);
 
 }  // namespace tessera::data::detail

@@ -20,7 +20,8 @@ struct Read {
 Read read(std::string const& name, std::string const& text,
           LineBreaks line_breaks = LineBreaks::keep) {
   ScratchFiles const folder;
-  auto const reader = open_records(folder.write(name, text), line_breaks);
+  TextColumn column;
+  auto const reader = open_records(folder.write(name, text), line_breaks, column);
   Read out{};
   for (std::string record; reader->next(record);) out.records.push_back(record);
   out.replacements = reader->replacements();
@@ -55,7 +56,8 @@ TEST(RecordReader, WithoutTextTheFirstMemberIsRead) {
 /// The records, with the messages of broken ones in their place.
 Records read_around(std::string const& name, std::string const& text) {
   ScratchFiles const folder;
-  auto const reader = open_records(folder.write(name, text), LineBreaks::keep);
+  TextColumn column;
+  auto const reader = open_records(folder.write(name, text), LineBreaks::keep, column);
   Records out;
   std::string record;
   while (true) {
