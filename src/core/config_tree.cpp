@@ -12,6 +12,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera {
 namespace {
@@ -195,6 +196,7 @@ ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, S
   TESSERA_VALIDATE(text.size() <= max_bytes, DataError, source, " has ",
                    human_bytes(static_cast<std::int64_t>(text.size())), "; at most ",
                    human_bytes(static_cast<std::int64_t>(max_bytes)), " are read as JSON");
+  require_narrow(text, source);
   Builder builder(source);
   if (syntax == Syntax::relaxed)
     detail::parse_hjson(text, source, builder);

@@ -28,6 +28,10 @@ TEST(Hostfile, IsReadAndChecked) {
     EXPECT_THROW(parse_hostfile(bad, "hostfile"), DataError) << bad;
 }
 
+TEST(Hostfile, AMarkOfUtf8IsSkipped) {
+  EXPECT_EQ(parse_hostfile("\xEF\xBB\xBFworker-1 slots=1\n", "hostfile")[0].host, "worker-1");
+}
+
 TEST(Hostfile, AUserOfAHostIsNoPartOfItsName) {
   LaunchRequest r;
   r.hosts = parse_hostfile("alice@worker-1 slots=2\nalice@worker-2 slots=2\n", "hostfile");

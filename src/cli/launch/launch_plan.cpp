@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -171,7 +172,7 @@ std::vector<std::string> mpirun_line(LaunchRequest const& request,
 
 std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const& source) {
   std::vector<HostSlots> hosts;
-  std::istringstream in(text);
+  std::istringstream in{std::string(without_mark(text))};
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;

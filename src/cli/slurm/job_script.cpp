@@ -6,6 +6,7 @@
 #include "launch/shell_words.hpp"
 #include "slurm/sbatch_options.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -53,7 +54,7 @@ std::vector<std::string> preamble(JobSettings const& settings) {
 SiteProfile parse_site_profile(std::string const& text, std::string const& source) {
   SiteProfile site;
   int number = 0;
-  for (auto const& line : lines_of(text)) {
+  for (auto const& line : lines_of(std::string(without_mark(text)))) {
     ++number;
     std::size_t const start = line.find_first_not_of(" \t");
     if (start == std::string::npos || line[start] == '#') continue;

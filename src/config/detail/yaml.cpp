@@ -8,6 +8,7 @@
 
 #include "detail/number_text.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -166,6 +167,7 @@ ConfigTree read_yaml(std::filesystem::path const& file) {
   text.resize(static_cast<std::size_t>(in.gcount()));
   TESSERA_VALIDATE(text.size() <= max_bytes, DataError, file.string(),
                    " has more than 1 MiB; a configuration is smaller");
+  require_narrow(text, file.string());
   return parse_yaml(text, file.string());
 }
 

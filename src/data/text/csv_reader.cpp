@@ -6,12 +6,11 @@ namespace tessera::data::detail {
 namespace {
 
 constexpr std::size_t max_field_bytes = std::size_t{1} << 30;  // the tokenizer's limit
-constexpr char const* byte_order_mark = "\xEF\xBB\xBF";
 
 }  // namespace
 
 CsvReader::CsvReader(std::filesystem::path const& file, TextColumn& column) : in_(file) {
-  if (in_.available().starts_with(byte_order_mark)) in_.skip(3);
+  in_.skip_mark();
   TESSERA_VALIDATE(read_row(row_), DataError, file.string(),
                    " has no header; the first row of a CSV file names its columns");
   columns_ = row_.size();

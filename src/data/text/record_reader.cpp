@@ -50,6 +50,7 @@ class LineReader : public RecordReader {
 class JsonReader : public RecordReader {
  public:
   JsonReader(std::filesystem::path const& file, TextColumn& column) : in_(file), column_(column) {
+    in_.skip_mark();
     in_array_ = skip_space() == '[';
     if (in_array_) in_.get();
   }

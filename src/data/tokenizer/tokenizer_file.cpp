@@ -7,6 +7,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/utf8.hpp"
 #include "tokenizer/added_token_list.hpp"
 #include "tokenizer/bpe_model.hpp"
 #include "tokenizer/hash.hpp"
@@ -40,17 +41,22 @@ class Sources {
  public:
   std::string take(fs::path const& file, TokenizerFile& into) {
     std::string text = read_bytes_of(file);
-    std::uint64_t const sum = xxh3(text);
-    hash_.update(&sum, sizeof sum);
-    into.files.push_back(file);
-    into.fingerprint = hash_.digest();
-    return text;
+    if (file.extension() == ".model") return hashed(std::move(text), file, into);  // no text
+    require_narrow(text, file.string());
+    return std::string(without_mark(hashed(std::move(text), file, into)));
   }
   ConfigTree take_json(fs::path const& file, TokenizerFile& into) {
     return ConfigTree::parse(take(file, into), file.string());
   }
 
  private:
+  std::string hashed(std::string text, fs::path const& file, TokenizerFile& into) {
+    std::uint64_t const sum = xxh3(text);
+    hash_.update(&sum, sizeof sum);
+    into.files.push_back(file);
+    into.fingerprint = hash_.digest();
+    return text;
+  }
   Xxh3Stream hash_;
 };
 

@@ -13,6 +13,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/utf8.hpp"
 #include "tessera/train/report/growing_text.hpp"
 #include "tessera/train/step/stop_request.hpp"
 
@@ -194,7 +195,10 @@ std::vector<std::string> read_prompts(fs::path const& file) {
   std::vector<std::string> out;
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
-    ++number;
+    if (++number == 1) {
+      require_narrow(line, file.string());
+      line = without_mark(line);
+    }
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     out.push_back(records ? prompt_in(line, concat(file.string(), ", line ", number)) : line);

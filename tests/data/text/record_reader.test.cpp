@@ -89,6 +89,29 @@ TEST(RecordReader, ReadsOnAfterABrokenRecord) {
                           StartsWith("a.csv line 4 has 1 fields; the text is field 2"), "b"));
 }
 
+/// datasets reads the mark as a part of the first line of .txt, and skips it before JSON and CSV.
+TEST(RecordReader, AMarkOfUtf8IsNoPartOfRecords) {
+  std::string const mark = "\xEF\xBB\xBF";
+  EXPECT_THAT(read("a.jsonl", mark + "{\"text\": \"a\"}\n{\"text\": \"b\"}\n").records,
+              ElementsAre("a", "b"));
+  EXPECT_THAT(read("a.json", mark + "[{\"text\": \"a\"}]").records, ElementsAre("a"));
+  EXPECT_THAT(read("a.csv", mark + "text\na\n").records, ElementsAre("a"));
+  EXPECT_THAT(read("a.txt", mark + "a\n").records, ElementsAre(mark + "a\n"));
+}
+
+TEST(RecordReader, OtherEncodingsAreNamed) {
+  using namespace std::string_literals;
+  for (char const* name : {"a.txt", "a.jsonl", "a.csv"}) try {
+      read(name, "\xFF\xFEh\0e\0l\0l\0o\0"s);
+      ADD_FAILURE() << name;
+    } catch (DataError const& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("is text in UTF-16, and Tessera reads UTF-8"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("| iconv -f UTF-16 -t UTF-8"));
+    }
+  EXPECT_THROW(read("a.txt", "h\0e\0l\0l\0o\0"s), DataError) << "without a mark";
+  EXPECT_THAT(read("a.txt", "h\0e\n"s).records, ElementsAre("h\0e\n"s)) << "too short to tell";
+}
+
 /// datasets 4 reads NaN and Infinity too; it stops at the other three.
 TEST(RecordReader, MembersThatAreNotReadMayBeAnything) {
   std::string const nested(1000, '[');

@@ -34,6 +34,9 @@ TEST(ReadPrompts, NamesFileAndLine) {
   EXPECT_THAT(refusal("b.jsonl", "{\"prompt\": \"a\"}\n{\"question\": \"b\"}\n"),
               HasSubstr("b.jsonl, line 2 has no text"));
   EXPECT_THAT(refusal("c.jsonl", "{\"prompt\": \n"), HasSubstr("c.jsonl, line 1"));
+  EXPECT_EQ(read_prompts(files.write("mark.txt", "\xEF\xBB\xBFone\n")).at(0), "one");
+  EXPECT_THAT(refusal("wide.txt", std::string("\xFF\xFEo\0n\0e\0", 8)),
+              HasSubstr("text in UTF-16"));
   EXPECT_THROW(read_prompts(files.directory() / "missing"), IoError);
   EXPECT_THROW(read_prompts(files.directory()), IoError);
 }
