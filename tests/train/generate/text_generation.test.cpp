@@ -22,7 +22,7 @@ TEST(ReadPrompts, TakesLinesOrRecords) {
 
 TEST(ReadPrompts, NamesFileAndLine) {
   ScratchFiles const files;
-  auto const refusal = [&](char const* name, char const* text) -> std::string {
+  auto const refusal = [&](char const* name, std::string const& text) -> std::string {
     try {
       read_prompts(files.write(name, text));
     } catch (DataError const& e) {
