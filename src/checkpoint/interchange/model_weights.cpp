@@ -1,6 +1,7 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "format/detail/text.hpp"
@@ -119,6 +120,14 @@ fs::path companion_name(fs::path const& file) {
   return is_template ? chat_templates / file.filename() : file.filename();
 }
 
+bool has_model_weights(fs::path const& directory) {
+  std::error_code error;
+  return std::ranges::any_of(
+      std::initializer_list<char const*>{"model.safetensors", "model.safetensors.index.json",
+                                         "pytorch_model.bin", "pytorch_model.bin.index.json"},
+      [&](char const* name) { return fs::exists(directory / name, error); });
+}
+
 fs::path adapter_weights_file(fs::path const& directory) {
   std::error_code error;
   for (char const* name : {"adapter_model.safetensors", "adapter_model.bin"})
@@ -146,10 +155,10 @@ std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) cons
   return "";
 }
 
-void ModelWeights::require(std::vector<memory::UnitSpec> const& units,
-                           std::vector<std::string> const& unused) const {
-  Problems problems;
-  std::set<std::string> known(unused.begin(), unused.end());
+std::string ModelWeights::require(std::vector<memory::UnitSpec> const& units,
+                                  std::vector<std::string> const& removed) const {
+  Problems problems, unused;
+  std::set<std::string> known(removed.begin(), removed.end());
   for (auto const& unit : units)
     for (auto const& parameter : unit.parameters) {
       for (auto const& name : detail::possible_names(parameter)) known.insert(name);
@@ -162,9 +171,43 @@ void ModelWeights::require(std::vector<memory::UnitSpec> const& units,
     }
   for (auto const& name : files_->names())
     if (!known.contains(name) && !detail::is_saved_constant(name))
-      problems.add(detail::printable(name) + " is not in the model");
+      unused.add(detail::printable(name));
   TESSERA_VALIDATE(problems.none(), DataError, files_->files()[0].string(),
-                   " does not fit config.json: ", problems.text());
+                   " does not fit config.json: ", problems.text(),
+                   unused.none() ? "" : "; not in the model: ", unused.text());
+  return unused.text();
+}
+
+bool ModelWeights::are_equal(std::string const& one, std::string const& other) const {
+  if (*files_->find(one) != *files_->find(other)) return false;
+  constexpr std::int64_t most = std::int64_t{1} << 20;
+  std::int64_t numel = 1;
+  for (auto const dim : *files_->find(one)) numel *= dim;
+  std::vector<float> a(static_cast<std::size_t>(std::min(numel, most))), b(a.size());
+  for (std::int64_t first = 0; first < numel; first += most) {
+    std::int64_t const count = std::min(most, numel - first);
+    files_->read(one, first, count, a.data());
+    files_->read(other, first, count, b.data());
+    if (std::memcmp(a.data(), b.data(), static_cast<std::size_t>(count) * sizeof a[0]) != 0)
+      return false;
+  }
+  return true;
+}
+
+std::string ModelWeights::different_alias(std::vector<memory::UnitSpec> const& units) const {
+  for (auto const& unit : units)
+    for (auto const& parameter : unit.parameters) {
+      memory::ParameterSpec one = parameter;
+      one.aliases.clear();
+      std::string const stored = find_name(one);
+      for (auto const& alias : parameter.aliases) {
+        one.name = alias;
+        std::string const again = find_name(one);
+        if (!stored.empty() && !again.empty() && again != stored && !are_equal(stored, again))
+          return again;
+      }
+    }
+  return "";
 }
 
 void ModelWeights::fill(memory::ParameterSpec const& parameter, std::int64_t first,

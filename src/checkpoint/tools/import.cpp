@@ -182,7 +182,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
 /// Weights only, step 0.
 ImportReport import_weights(ImportOptions const& options) {
   ModelWeights const weights(options.source);
-  weights.require(options.units);
+  std::string const unused = weights.require(options.units);
   TrainingSource source;
   source.format = "Hugging Face model directory";
   source.directory = options.source;
@@ -197,6 +197,7 @@ ImportReport import_weights(ImportOptions const& options) {
   report.format = source.format;
   report.source = options.source;
   report.notes.push_back(no_states_note);
+  if (!unused.empty()) report.notes.push_back("not in the model, and left out: " + unused);
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;

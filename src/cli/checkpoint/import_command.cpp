@@ -15,6 +15,7 @@
 #include "tessera/core/text.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/train/report/version.hpp"
+#include "tessera/train/setup/model_config.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -49,7 +50,8 @@ void run_import(ImportArguments const& a) {
   options.max_shard_bytes = parse_size(a.max_shard_size);
   options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
   options.versions = train::build_versions();
-  auto const model = model::make_model(read_config(a), Dtype::fp32);
+  auto const model =
+      model::make_model(train::keep_stored_head(read_config(a), a.source), Dtype::fp32);
   options.model_config = model->config();
   options.units = model->units();
   ByteProgress progress("import");

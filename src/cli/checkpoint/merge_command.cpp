@@ -29,7 +29,7 @@ void run_merge(MergeArguments const& a) {
   config::TrainingArguments arguments;
   arguments.model_name_or_path = a.model;
   arguments.adapter = a.adapter;
-  auto const config = train::model_config(arguments);
+  auto const config = train::keep_stored_head(train::model_config(arguments), a.model);
   model::ModelOptions model_options = Dtype::fp32;
   model_options.lora = train::lora_options(arguments, config);
   auto const model = model::make_model(config, model_options);

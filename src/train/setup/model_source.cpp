@@ -69,12 +69,18 @@ std::vector<memory::UnitSpec> stored_units(std::vector<memory::UnitSpec> units,
 }
 
 /// @param path a model directory or a file. Rank 0 reads the headers.
-OpenedWeights open_weights(fs::path const& path, std::vector<memory::UnitSpec> const& units,
+OpenedWeights open_weights(fs::path const& path, Part part,
+                           std::vector<memory::UnitSpec> const& all_units,
                            model::ParameterChanges const& changes,
                            topology::MpiSession const& session, comm::Collectives& comm) {
+  auto const units = part_of(all_units, part);
   std::string const layout = comm::broadcast_from_root(comm, [&] {
     checkpoint::ModelWeights const found(path);
-    found.require(stored_units(units, found, changes), changes.removed);
+    auto const unused = found.require(stored_units(units, found, changes), changes.removed);
+    TESSERA_VALIDATE(unused.empty() || part == Part::base, DataError, path.string(),
+                     " has tensors that are no adapters of this model: ", unused);
+    if (!unused.empty())
+      log::warning(concat(path.string(), ": not in the model, and left out: ", unused));
     return found.layout();
   });
   OpenedWeights out{ConfigTree::parse(layout, "layout of the weights"), {}};
@@ -95,7 +101,11 @@ OpenedWeights open_weights(fs::path const& path, std::vector<memory::UnitSpec> c
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
   ModelSource source;
   source.config = ConfigTree::parse(
-      comm::broadcast_from_root(comm, [&] { return model_config(arguments).dump(); }),
+      comm::broadcast_from_root(
+          comm,
+          [&] {
+            return keep_stored_head(model_config(arguments), arguments.model_name_or_path).dump();
+          }),
       "config.json");
   std::string const adapter = comm::broadcast_from_root(comm, [&] {
     auto const lora = lora_options(arguments, source.config);
@@ -122,8 +132,7 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
   };
   Values base = random, adapter = random;
   if (auto const& directory = source.weights_directory; !directory.empty()) {
-    auto const opened =
-        open_weights(directory, part_of(units, Part::base), source.changes, session, comm);
+    auto const opened = open_weights(directory, Part::base, units, source.changes, session, comm);
     if (auto const stored = dtype_in(opened.layout)) source.weights.stored_dtype = stored;
     base = [opened, random](memory::ParameterSpec const& spec, std::int64_t first,
                             std::int64_t numel, float* out) {
@@ -139,7 +148,7 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
   if (auto const& directory = source.adapter_directory; !directory.empty()) {
     auto const file = comm::broadcast_from_root(
         comm, [&] { return checkpoint::adapter_weights_file(directory).string(); });
-    adapter = open_weights(file, part_of(units, Part::adapter), {}, session, comm).values;
+    adapter = open_weights(file, Part::adapter, units, {}, session, comm).values;
   }
   return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
                                  float* out) {

@@ -3,6 +3,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import zipfile
 
 from gpt2_reference import Gpt2
@@ -188,3 +189,49 @@ def hostile_pickles(b):
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------------------
+
+
+def write_safetensors(path, tensors):
+    """tensors: {name: (dtype, shape, bytes)}, as support.safetensors() reads them."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+def a_tied_head_that_is_stored_apart(b):
+    """Both tensors are kept with a warning where they differ; tensors of no model are listed; an index may name a tied head that no shard has."""
+    b.train(1, b.common("base", max_steps=1))
+    tensors = safetensors(b.work / "base/model.safetensors")
+    embedding = tensors["transformer.wte.weight"]
+    values = [1.5 * v for (v,) in struct.iter_unpack("<f", embedding[2])]
+    head = (embedding[0], embedding[1], struct.pack(f"<{len(values)}f", *values))
+
+    def evaluated(name, stored, tied=True, index=None):
+        shutil.copytree(b.work / "base", b.work / name, ignore=shutil.ignore_patterns("checkpoints", "*.jsonl", "status.json", ".*"))
+        config = json.loads((b.work / name / "config.json").read_text())
+        (b.work / name / "config.json").write_text(json.dumps(dict(config, tie_word_embeddings=tied)))
+        (b.work / name / "model.safetensors").unlink()
+        write_safetensors(b.work / name / ("model.safetensors" if index is None else "model-00001-of-00001.safetensors"), stored)
+        if index is not None:
+            (b.work / name / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+        out = "eval-" + name
+        done = b.train(2, b.common(out, model_type=None, config_overrides=None, tokenizer_name=None, model_name_or_path=str(b.work / name), do_train=None,
+                                   do_eval=True, max_steps=None, learning_rate=None, logging_steps=None, save_strategy=None))
+        return done.stderr, json.loads((b.work / out / "eval_results.json").read_text())["eval_loss"]
+
+    apart = dict(tensors, **{"lm_head.weight": head})
+    log, both = evaluated("both", apart)
+    assert "warning: " in log and "tie_word_embeddings is true, but lm_head.weight has other values than the embedding" in log, log
+    assert both == evaluated("untied", apart, tied=False)[1]
+    _, plain = evaluated("plain", tensors)
+    assert plain != both, plain
+    log, same = evaluated("same", dict(tensors, **{"lm_head.weight": embedding}))
+    assert same == plain and "tie_word_embeddings" not in log, log
+    log, value_head = evaluated("value_head", dict(tensors, **{"v_head.summary.weight": ("F32", [1], struct.pack("<f", 1))}))
+    assert value_head == plain and "not in the model, and left out: v_head.summary.weight" in log, log
+    names = dict.fromkeys([*tensors, "lm_head.weight"], "model-00001-of-00001.safetensors")
+    assert evaluated("indexed", tensors, index=names)[1] == plain
+    b.tool(["import", b.work / "both", b.work / "imported"])

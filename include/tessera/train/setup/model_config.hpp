@@ -14,4 +14,8 @@ namespace tessera::train {
 /// overrides are given for a file
 ConfigTree model_config(config::TrainingArguments const& arguments);
 
+/// The configuration with `tie_word_embeddings` false where the weights in the directory @p weights
+/// have a head with other values than the embedding, as transformers 5 does with a warning.
+ConfigTree keep_stored_head(ConfigTree config, std::filesystem::path const& weights);
+
 }  // namespace tessera::train

@@ -32,9 +32,6 @@ class TorchWeights final : public WeightFiles {
                        "'; only a plain file name next to the index is accepted");
       if (names.insert(file.as_string()).second) add(directory / file.as_string());
     }
-    for (auto const& [tensor, file] : tree.at("weight_map").as_object())
-      TESSERA_VALIDATE(entries_.contains(tensor), DataError, index.string(), ": tensor ",
-                       printable(tensor), " is not in ", file.as_string());
     TESSERA_VALIDATE(!files_.empty(), DataError, index.string(), " names no file");
   }
 
