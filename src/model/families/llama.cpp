@@ -90,6 +90,14 @@ DecoderDescription describe_qwen3(ConfigTree const& config) {
   return d;
 }
 
+/// nn.Embedding(vocab_size, hidden_size, pad_token_id): negative ids count from the end.
+std::int64_t padding_id(Fields const& fields, std::int64_t vocabulary) {
+  if (!fields.is_set("pad_token_id")) return -1;
+  std::int64_t const id = fields.integer("pad_token_id");
+  std::int64_t const row = id < 0 ? vocabulary + id : id;
+  return row >= 0 && row < vocabulary ? row : -1;
+}
+
 }  // namespace
 
 DecoderDescription read_llama(ConfigTree const& config, LlamaFields const& names) {
@@ -130,6 +138,7 @@ DecoderDescription read_llama(ConfigTree const& config, LlamaFields const& names
 
   d.embedding.token_name = "model.embed_tokens.weight";
   d.embedding.vocabulary = fields.positive("vocab_size");
+  d.embedding.padding_id = padding_id(fields, d.embedding.vocabulary);
   d.embedding.positions = max_positions(config, *d.rotary);
   d.positions_field = "max_position_embeddings";
 
