@@ -219,7 +219,11 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
       tuned = plan::auto_tune({arguments, *comm, {info.node_count, info.local_size}});
     auto const outcome = after_search(tuned, {tuned.arguments, session, *comm, status}, end_of_job);
     if (timed) report_collectives(*timed, outcome.code, arguments.output_dir);
-    if (info.rank == 0 && outcome.code == ExitCode::stopped_early) log::info(outcome.reason);
+    if (info.rank == 0 && outcome.code == ExitCode::stopped_early)
+      log::info(outcome.reason + (facts.launcher == topology::Launcher::mpirun
+                                      ? " (exit code 75; an mpirun that got the signal itself "
+                                        "returns its own, 1)"
+                                      : ""));
     if (info.rank == 0 && state_of(outcome) == StatusFile::State::failed)
       log::error(outcome.reason);
     status.finish({state_of(outcome), static_cast<int>(outcome.code), outcome.reason, -1, ""});

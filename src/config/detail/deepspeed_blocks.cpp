@@ -128,6 +128,9 @@ void add_profilers(OptionTable& t) {
 
 void add_observation(OptionTable& t) {
   t.group("Log and measure");
+  t.add(integer, "seed", {}, "no key of DeepSpeed").hint("no effect, as in DeepSpeed: use --seed");
+  t.add(integer, "local_rank", {}, "no key of DeepSpeed")
+      .hint("no effect, as in DeepSpeed: MPI knows the ranks");
   t.add(integer, "steps_per_print", {},
         "steps between log lines, in addition to those of --logging_steps; 0: none")
       .at_least(0)
