@@ -33,6 +33,26 @@ constexpr char no_states_note[] =
     "the source has no optimizer states; a run that resumes from this checkpoint starts them at "
     "zero";
 
+/// A run of PEFT saves adapters and, frozen, the model under names of its own.
+void refuse_adapters(TrainingSource const& source) {
+  auto const is_adapter = [](SourceTensor const& t) { return detail::is_peft_adapter(t.name); };
+  auto const first = std::ranges::find_if(source.tensors, is_adapter);
+  if (first == source.tensors.end()) return;
+  std::string const directory = source.directory.string();
+  fs::path const saved = fs::absolute(source.directory).lexically_normal().parent_path();
+  bool const has_adapter = fs::exists(saved / "adapter_config.json");
+  throw DataError(concat(
+      directory, " is of a PEFT run: it has ", std::ranges::count_if(source.tensors, is_adapter),
+      " tensors of adapters such as ", detail::printable(first->name),
+      ", whose optimizer states are not imported; continue from the adapter with "
+      "--model_name_or_path BASE --adapter ",
+      has_adapter
+          ? saved.string()
+          : concat("DIR, where DIR has PEFT's adapter_config.json and the output of "
+                   "`zero-to-fp32 ",
+                   directory, " DIR/adapter_model.safetensors --exclude_frozen_parameters`")));
+}
+
 /// The source's tensor of every parameter of the model, [unit][parameter], by any of its names.
 /// Trained tensors that the model does not have are an error: it would be another model.
 std::vector<std::vector<std::size_t>> match(TrainingSource const& source,
@@ -144,6 +164,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   auto const check = options.integrity == Integrity::check ? detail::CrcCheck::everything
                                                            : detail::CrcCheck::pickle;
   TrainingSource source = detail::read_deepspeed(directory, detail::Wanted::training_state, check);
+  refuse_adapters(source);
   auto const matched = match(source, options.units);
   StreamedStates states{source.state_names, {}};
   states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
