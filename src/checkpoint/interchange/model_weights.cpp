@@ -155,6 +155,11 @@ std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) cons
   return "";
 }
 
+std::vector<std::int64_t> ModelWeights::shape_of(memory::ParameterSpec const& parameter) const {
+  std::string const name = find_name(parameter);
+  return name.empty() ? std::vector<std::int64_t>() : *files_->find(name);
+}
+
 std::string ModelWeights::require(std::vector<memory::UnitSpec> const& units,
                                   std::vector<std::string> const& removed) const {
   Problems problems, unused;

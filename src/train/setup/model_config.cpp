@@ -39,10 +39,18 @@ ConfigTree model_config(config::TrainingArguments const& arguments) {
   return model::apply_overrides(std::move(config), arguments.config_overrides);
 }
 
+std::unique_ptr<model::CausalLm> known_model(ConfigTree const& config) {
+  try {
+    return model::make_model(config, Dtype::fp32);
+  } catch (ConfigError const&) {
+    return nullptr;
+  }
+}
+
 ConfigTree keep_stored_head(ConfigTree config, fs::path const& weights) {
   if (weights.empty() || !checkpoint::has_model_weights(weights)) return config;
-  auto const model = model::make_model(config, Dtype::fp32);
-  if (!model->config().get_bool("tie_word_embeddings", false)) return config;
+  auto const model = known_model(config);
+  if (!model || !model->config().get_bool("tie_word_embeddings", false)) return config;
   auto const head = checkpoint::ModelWeights(weights).different_alias(model->units());
   if (head.empty()) return config;
   log::warning(concat(weights.string(), ": tie_word_embeddings is true, but ", head,

@@ -235,3 +235,37 @@ def a_tied_head_that_is_stored_apart(b):
     names = dict.fromkeys([*tensors, "lm_head.weight"], "model-00001-of-00001.safetensors")
     assert evaluated("indexed", tensors, index=names)[1] == plain
     b.tool(["import", b.work / "both", b.work / "imported"])
+
+
+def tokens_beyond_the_embedding(b):
+    """As run_clm.py does, a pretrained model grows to the tokenizer's tokens: new rows are the mean of the others; it resumes and is exported so."""
+    b.train(1, b.common("base", max_steps=2))
+    tokenizer = b.work / "tokenizer"
+    shutil.copytree(b.source / "configs/gpt2-8m", tokenizer)
+    document = json.loads((tokenizer / "tokenizer.json").read_text())
+    flags = dict(special=False, single_word=False, lstrip=False, rstrip=False, normalized=False)
+    document["added_tokens"] += [dict(flags, id=4096 + i, content=f"<extra{i}>") for i in range(2)]
+    (tokenizer / "tokenizer.json").write_text(json.dumps(document))
+    b.text.write_text("<extra0> " + b.text.read_text().replace("daemon", "<extra1>"))
+    start = dict(model_type=None, config_overrides=None, model_name_or_path=str(b.work / "base"), tokenizer_name=str(tokenizer),
+                 per_device_train_batch_size=4)
+    config = b.config("ds.json", zero(3))
+    log = b.train(2, b.common("still", learning_rate=0, max_steps=1, deepspeed=config, **start)).stderr
+    assert "has 4098 tokens and the model 4096 rows of embeddings" in log, log
+    rows = {}
+    for run in ("base", "still"):
+        dtype, shape, data = safetensors(b.work / run / "model.safetensors")["transformer.wte.weight"]
+        assert dtype == "F32" and shape == [4096 if run == "base" else 4098, 32], (run, shape)
+        rows[run] = [struct.unpack_from("<32f", data, 128 * i) for i in range(shape[0])]
+    assert rows["still"][:4096] == rows["base"]
+    mean = [sum(column) / 4096 for column in zip(*rows["base"])]
+    for row in rows["still"][4096:]:
+        assert all(abs(x - m) < 1e-7 for x, m in zip(row, mean)), (row, mean)
+    assert json.loads((b.work / "still/config.json").read_text())["vocab_size"] == 4098
+    steps = dict(start, save_strategy="steps", save_steps=2)
+    b.train(2, b.common("run", max_steps=2, deepspeed=config, **steps))
+    b.train(1, b.common("run", max_steps=4, **dict(steps, per_device_train_batch_size=8)))
+    b.train(1, b.common("whole", max_steps=4, **dict(steps, per_device_train_batch_size=8)))
+    close(b.losses("run"), b.losses("whole"), 1e-5, "a grown model, resumed")
+    grown = b.train(1, b.common("again", max_steps=1, **dict(start, model_name_or_path=str(b.work / "run")))).stderr
+    assert "rows of embeddings" not in grown, grown

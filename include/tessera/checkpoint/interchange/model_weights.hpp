@@ -41,6 +41,8 @@ class ModelWeights {
   /// model that was tied by mistake; empty: none.
   std::string different_alias(std::vector<memory::UnitSpec> const& units) const;
   bool has(memory::ParameterSpec const& parameter) const { return !find_name(parameter).empty(); }
+  /// As stored; empty when the parameter is not.
+  std::vector<std::int64_t> shape_of(memory::ParameterSpec const& parameter) const;
   std::vector<std::filesystem::path> const& files() const;
   std::string layout() const;
   /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
