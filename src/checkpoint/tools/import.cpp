@@ -33,6 +33,22 @@ constexpr char no_states_note[] =
     "the source has no optimizer states; a run that resumes from this checkpoint starts them at "
     "zero";
 
+/// What a checkpoint of the Hugging Face Trainer has besides the weights; empty: it is none.
+std::string trainer_note(fs::path const& directory) {
+  std::string found;
+  std::error_code error;
+  for (char const* name : {"optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"})
+    if (fs::exists(directory / name, error))
+      found += (found.empty() ? "" : ", ") + std::string(name);
+  fs::path const state = directory / "trainer_state.json";
+  if (!fs::exists(state, error)) return found.empty() ? "" : found + " are not read";
+  auto const step = ConfigTree::read(state).get_int("global_step", 0);
+  return concat(found, found.empty() ? "" : ", ", "trainer_state.json (step ", step,
+                ") are not read: a run that resumes from this checkpoint begins at step 0, and its "
+                "optimizer's states at zero; give it --max_steps without the ",
+                step, " steps, or finish the run where it began");
+}
+
 /// A run of PEFT saves adapters and, frozen, the model under names of its own.
 void refuse_adapters(TrainingSource const& source) {
   auto const is_adapter = [](SourceTensor const& t) { return detail::is_peft_adapter(t.name); };
@@ -217,7 +233,8 @@ ImportReport import_weights(ImportOptions const& options) {
   ImportReport report;
   report.format = source.format;
   report.source = options.source;
-  report.notes.push_back(no_states_note);
+  std::string const of_trainer = trainer_note(options.source);
+  report.notes.push_back(of_trainer.empty() ? no_states_note : of_trainer);
   if (!unused.empty()) report.notes.push_back("not in the model, and left out: " + unused);
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
