@@ -49,7 +49,8 @@ struct Option {
   Support support = Support::full;
   std::string note;  ///< of a hint: the effect; of a refusal: reason and remedy
   /// Of a refusal: values that switch the feature off are accepted. Null: only the default does.
-  bool (*switches_off)(ConfigTree const&) = nullptr;
+  using Predicate = bool (*)(ConfigTree const&);
+  Predicate switches_off = nullptr;
 
   Option& alias(std::string other) { return aliases.push_back(std::move(other)), *this; }
   Option& unit(std::string name_of_unit) { return unit_name = std::move(name_of_unit), *this; }
@@ -72,7 +73,7 @@ struct Option {
   Option& refuse(std::string why) {
     return support = Support::refused, note = std::move(why), *this;
   }
-  Option& unless(bool (*off)(ConfigTree const&)) { return switches_off = off, *this; }
+  Option& unless(Predicate off) { return switches_off = off, *this; }
 };
 
 class OptionTable {

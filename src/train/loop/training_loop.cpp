@@ -189,13 +189,13 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
 /// A job that is requeued whenever it stops would never end.
 bool TrainingLoop::makes_no_progress(std::int64_t step, int request) {
   if (request == SIGINT || request == SIGHUP) return false;  // of a terminal
-  int const attempts = parts_.status.attempt_stops(step <= parts_.state.first_step);
+  int const attempts = parts_.status.attempt_stops(step - parts_.state.first_step + 1);
   return comm::all_reduce_value(parts_.comm, std::int64_t{attempts}, comm::ReduceOp::max) >=
          most_short_attempts;
 }
 
 Outcome TrainingLoop::no_progress(std::string const& stopped) const {
-  parts_.status.attempt_stops(false);
+  parts_.status.attempt_stops(2);  // the next attempts count again
   return {ExitCode::bad_config,
           concat(stopped, "; the last ", most_short_attempts,
                  " attempts were stopped after at most one step each, so that requeuing the job "

@@ -97,11 +97,11 @@ void StatusFile::training_begins(std::string const& job, std::string const& chec
   write();
 }
 
-int StatusFile::attempt_stops(bool after_at_most_one_step) {
+int StatusFile::attempt_stops(std::int64_t steps) {
   Lock const lock(mutex_);
   auto const* earlier = document_.find(short_attempts);
   std::int64_t const attempts =
-      after_at_most_one_step ? (earlier && earlier->is_int() ? earlier->as_int() : 0) + 1 : 0;
+      steps <= 1 ? (earlier && earlier->is_int() ? earlier->as_int() : 0) + 1 : 0;
   document_[short_attempts] = attempts;
   return static_cast<int>(std::min<std::int64_t>(attempts, INT_MAX));
 }

@@ -82,11 +82,18 @@ bool lacks_rows(checkpoint::ModelWeights const& files, memory::ParameterSpec con
   return files.shape_of(spec) == smaller;
 }
 
-/// @param path a model directory or a file. Rank 0 reads the headers.
-OpenedWeights open_weights(fs::path const& path, Part part,
-                           std::vector<memory::UnitSpec> const& all_units,
-                           model::ParameterChanges const& changes, std::int64_t stored_vocabulary,
-                           topology::MpiSession const& session, comm::Collectives& comm) {
+struct WantedWeights {
+  fs::path path;  ///< a model directory or a file
+  Part part;
+  std::vector<memory::UnitSpec> const& units;
+  model::ParameterChanges changes{};
+  std::int64_t stored_vocabulary = 0;  ///< as ModelSource has it
+};
+
+/// Rank 0 reads the headers.
+OpenedWeights open_weights(WantedWeights const& wanted, topology::MpiSession const& session,
+                           comm::Collectives& comm) {
+  auto const& [path, part, all_units, changes, stored_vocabulary] = wanted;
   auto units = part_of(all_units, part);
   std::string const layout = comm::broadcast_from_root(comm, [&] {
     checkpoint::ModelWeights const found(path);
@@ -211,14 +218,15 @@ Rows mean_rows(OpenedWeights const& files, std::vector<memory::UnitSpec> const& 
 }
 
 /// The rows of the files, then the mean of them.
-void fill_grown(OpenedWeights const& files, std::vector<float> const& mean, std::int64_t stored,
-                memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
-                float* out) {
-  auto const width = static_cast<std::int64_t>(mean.size());
-  std::int64_t const in_files = std::clamp<std::int64_t>(stored * width - first, 0, numel);
-  if (in_files > 0) files.values(spec, first, in_files, out);
-  for (std::int64_t i = in_files; i < numel; ++i)
-    out[i] = mean[static_cast<std::size_t>((first + i) % width)];
+Values grown(OpenedWeights const& files, std::vector<float> const& mean, std::int64_t stored) {
+  return [files, mean, stored](memory::ParameterSpec const& spec, std::int64_t first,
+                               std::int64_t numel, float* out) {
+    auto const width = static_cast<std::int64_t>(mean.size());
+    std::int64_t const in_files = std::clamp<std::int64_t>(stored * width - first, 0, numel);
+    if (in_files > 0) files.values(spec, first, in_files, out);
+    for (std::int64_t i = in_files; i < numel; ++i)
+      out[i] = mean[static_cast<std::size_t>((first + i) % width)];
+  };
 }
 
 }  // namespace
@@ -232,15 +240,17 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
   };
   Values base = random, adapter = random;
   if (auto const& directory = source.weights_directory; !directory.empty()) {
-    auto const opened = open_weights(directory, Part::base, units, source.changes,
-                                     source.stored_vocabulary, session, comm);
+    auto const opened = open_weights(
+        {directory, Part::base, units, source.changes, source.stored_vocabulary}, session, comm);
     if (auto const stored = dtype_in(opened.layout)) source.weights.stored_dtype = stored;
     std::int64_t const stored = source.stored_vocabulary;
-    auto const means = mean_rows(opened, units, stored, comm);
-    base = [opened, random, means, stored](memory::ParameterSpec const& spec, std::int64_t first,
-                                           std::int64_t numel, float* out) {
-      if (auto const mean = means.find(spec.name); mean != means.end())
-        return fill_grown(opened, mean->second, stored, spec, first, numel, out);
+    std::map<std::string, Values> larger;
+    for (auto const& [name, mean] : mean_rows(opened, units, stored, comm))
+      larger.emplace(name, grown(opened, mean, stored));
+    base = [opened, random, larger](memory::ParameterSpec const& spec, std::int64_t first,
+                                    std::int64_t numel, float* out) {
+      if (auto const found = larger.find(spec.name); found != larger.end())
+        return found->second(spec, first, numel, out);
       (opened.has(spec) ? opened.values : random)(spec, first, numel, out);
     };
     for (auto const& unit : units)
@@ -253,7 +263,7 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
   if (auto const& directory = source.adapter_directory; !directory.empty()) {
     auto const file = comm::broadcast_from_root(
         comm, [&] { return checkpoint::adapter_weights_file(directory).string(); });
-    adapter = open_weights(file, Part::adapter, units, {}, 0, session, comm).values;
+    adapter = open_weights({file, Part::adapter, units}, session, comm).values;
   }
   return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
                                  float* out) {

@@ -62,12 +62,12 @@ TEST(StatusFile, CountsAttemptsThatWereStoppedAfterAtMostOneStep) {
   for (int const attempt : {1, 2, 3}) {
     StatusFile status(files.directory(), ConfigTree::object());
     status.training_begins("4711", attempt == 1 ? "" : "step_00000001");
-    EXPECT_EQ(status.attempt_stops(true), attempt);
+    EXPECT_EQ(status.attempt_stops(1), attempt);
     status.finish({State::stopped_early, 75, "stopped", -1, ""});
   }
   StatusFile longer(files.directory(), ConfigTree::object());
-  EXPECT_EQ(longer.attempt_stops(false), 0);
-  EXPECT_EQ(longer.attempt_stops(true), 1);
+  EXPECT_EQ(longer.attempt_stops(2), 0);
+  EXPECT_EQ(longer.attempt_stops(1), 1);
 }
 
 TEST(StatusFile, KeepsWhatIsKnownOfTheTrainingUntilAnAttemptTrains) {
