@@ -138,7 +138,10 @@ TEST(Accelerate, OldFilesAreTranslated) {
   EXPECT_EQ(resolved("fp16: false\ndynamo_backend: NO\n").product_dtype, Dtype::fp32);
   EXPECT_EQ(resolved("fp16: true\nmixed_precision: bf16\n").product_dtype, Dtype::bf16)
       << "the new key wins, as in process_config()";
-  EXPECT_THAT(resolved("dynamo_backend: INDUCTOR\n").notes, Contains(HasSubstr("dynamo_config")));
+  ScratchFiles const files;
+  auto const compiled =
+      parse_options({"--accelerate_config", files.write("a.yaml", "dynamo_backend: INDUCTOR\n")});
+  EXPECT_THAT(compiled.hints, Contains(HasSubstr("dynamo_config")));
   EXPECT_EQ(config_error("command_file: null\ncommands: null\ntpu_name: null\ntpu_zone: null\n"
                          "tpu_vm: [a, b]\nmpirun_config:\n  mpirun_ccl: '1'\n"),
             "");
