@@ -16,7 +16,8 @@ struct HostSlots {
   bool operator==(HostSlots const&) const = default;
 };
 
-/// Reads lines "host slots=N" and "user@host slots=N"; further words, blank lines and comments (#) are ignored.
+/// Reads lines "host slots=N" and "user@host slots=N"; further words, blank lines and comments (#)
+/// are ignored.
 /// @throws DataError for any other line, a duplicate host, or no host
 std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const& source);
 

@@ -30,8 +30,8 @@ class ModelWeights {
   ModelWeights& operator=(ModelWeights&&) noexcept;
 
   /// Checks that every parameter is there (under its name, an alias, or either without or with the
-  /// leading "transformer.", "model." or "gpt_neox.") with its shape. @throws DataError listing what
-  /// is missing or has another shape
+  /// leading "transformer.", "model." or "gpt_neox.") with its shape. @throws DataError listing
+  /// what is missing or has another shape
   /// @param removed  names of tensors that the model does without on purpose
   /// @return the tensors that are not in the model, apart from constants that older versions of
   /// transformers saved; empty: none
