@@ -8,6 +8,7 @@
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -35,7 +36,9 @@ fs::path shipped_file(fs::path const& relative, fs::path const& program) {
 std::string read_text(fs::path const& file) {
   std::ifstream in(file, std::ios::binary);
   TESSERA_VALIDATE(in && !fs::is_directory(file), IoError, path_error("cannot read", file, errno));
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  require_narrow(text, file.string());
+  return text;
 }
 
 namespace fs = std::filesystem;

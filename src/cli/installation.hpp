@@ -21,7 +21,7 @@ std::filesystem::path shipped_file(std::filesystem::path const& relative);
 std::filesystem::path shipped_file(std::filesystem::path const& relative,
                                    std::filesystem::path const& program);
 
-/// The complete text of a file. @throws IoError
+/// The complete text of a file. @throws IoError, DataError for UTF-16 and UTF-32
 std::string read_text(std::filesystem::path const& file);
 
 /// Names of the installed example profiles.

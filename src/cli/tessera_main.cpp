@@ -26,7 +26,8 @@ int report(std::string const& program, Error const& error) {
 /// Errors of CLI11 (unknown option, missing argument) exit with 64; --help and --version with 0.
 int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& program) {
   try {
-    std::vector<std::string> words = cli::launch_words(app, {argv + 1, argv + argc});
+    std::vector<std::string> words =
+        cli::with_training_options(app, cli::launch_words(app, {argv + 1, argv + argc}));
     std::ranges::reverse(words);  // CLI11 takes a vector from its end
     app.parse(std::move(words));
     return 0;

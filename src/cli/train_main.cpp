@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -103,13 +104,29 @@ train::Deadline deadline_of(config::TrainingArguments const& arguments,
     std::chrono::duration<double, std::ratio<60>> const limit(arguments.time_limit_minutes);
     return {now, now + std::chrono::duration_cast<train::Deadline::Clock::duration>(limit)};
   }
-  auto const end = arguments.do_train ? cli::job_end_time(facts) : std::nullopt;
-  if (!end) return {};
-  std::chrono::sys_seconds const time{std::chrono::seconds(*end)};
+  if (!arguments.do_train) return {};
+  auto const seconds = std::chrono::floor<std::chrono::seconds>(now.time_since_epoch()).count();
+  auto const end = cli::job_end_time(facts, seconds, cli::ask_scontrol);
+  if (!end.problem.empty()) log::warning(end.problem);
+  if (!end.time) return {};
+  std::chrono::sys_seconds const time{std::chrono::seconds(*end.time)};
   log::info(concat("time limit in ",
                    human_duration(std::chrono::duration<double>(time - now).count()),
                    "; the run will save a checkpoint and stop before it"));
   return {now, time};
+}
+
+/// A job with more tasks than ranks is legal, but rarely meant.
+void warn_of_environment(topology::LauncherFacts facts, topology::RankInfo const& info) {
+  if (facts.launcher == topology::Launcher::none && !facts.node_file.empty()) {
+    std::ifstream file(facts.node_file);
+    facts.job_tasks = topology::ranks_in_node_file(file);
+    facts.job_tasks_variable = "PBS_NODEFILE";
+  }
+  for (auto const& text : topology::unreadable_variables(topology::process_environment()))
+    log::warning(text);
+  auto const problem = topology::unused_allocation(facts, info.world_size, info.node_count);
+  if (!problem.empty()) log::warning(problem);
 }
 
 /// With comms_logger every operation is measured; null without it.
@@ -172,6 +189,7 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
     log::configure({arguments.log_level,
                     first_of_node ? arguments.log_level : arguments.log_level_replica, info.rank,
                     info.world_size, info.host, arguments.log_dir});
+    if (info.rank == 0) warn_of_environment(facts, info);
     auto const deadline =
         std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
     session.start_heartbeat_monitor(
@@ -199,7 +217,11 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
       tuned = plan::auto_tune({arguments, *comm, {info.node_count, info.local_size}});
     auto const outcome = after_search(tuned, {tuned.arguments, session, *comm, status}, end_of_job);
     if (timed) report_collectives(*timed, outcome.code, arguments.output_dir);
-    if (info.rank == 0 && outcome.code == ExitCode::stopped_early) log::info(outcome.reason);
+    if (info.rank == 0 && outcome.code == ExitCode::stopped_early)
+      log::info(outcome.reason + (facts.launcher == topology::Launcher::mpirun
+                                      ? " (exit code 75; an mpirun that got the signal itself "
+                                        "returns its own, 1)"
+                                      : ""));
     if (info.rank == 0 && state_of(outcome) == StatusFile::State::failed)
       log::error(outcome.reason);
     status.finish({state_of(outcome), static_cast<int>(outcome.code), outcome.reason, -1, ""});

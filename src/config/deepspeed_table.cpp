@@ -271,10 +271,16 @@ void add_data_types(OptionTable& t) {
   t.add(choice, "communication_data_type", {},
         "dtype of gradients in reductions; none: the working precision (fp32 without a DeepSpeed "
         "configuration)")
-      .one_of({"fp32", "fp16", "bf16"});
+      .one_of({"fp32", "fp16", "bf16"})
+      .spelled({"FP32"}, "fp32")
+      .spelled({"FP16"}, "fp16")
+      .spelled({"BF16"}, "bf16");
   t.add(choice, "data_types.grad_accum_dtype", {},
         "dtype of accumulated gradients; none: fp32 (DeepSpeed: the working precision)")
-      .one_of({"fp32", "fp16", "bf16"});
+      .one_of({"fp32", "fp16", "bf16"})
+      .spelled({"float32", "float", "torch.float32"}, "fp32")
+      .spelled({"float16", "half", "torch.float16"}, "fp16")
+      .spelled({"bfloat16", "torch.bfloat16"}, "bf16");
   t.add(string, "data_types.param_dtype", {}, "dtype of parameters")
       .hint("no effect: the fp16 and bf16 blocks decide");
   t.add(string, "data_types.buffer_dtype", {}, "dtype of buffers")
@@ -291,7 +297,9 @@ void add_data_types(OptionTable& t) {
         "fp32 weights and residual stream, 16-bit matrix products")
       .auto_is("false");
   t.add(choice, "torch_autocast.dtype", "bfloat16", "dtype of the products")
-      .one_of({"bfloat16", "float16", "bf16", "fp16"});
+      .one_of({"bfloat16", "float16", "bf16", "fp16"})
+      .spelled({"torch.bfloat16"}, "bfloat16")
+      .spelled({"half", "torch.float16"}, "float16");
   t.add(list, "torch_autocast.lower_precision_safe_modules", {},
         "modules whose gradients are reduced in 16 bits")
       .hint("no effect: communication_data_type is the dtype of all reductions");

@@ -241,7 +241,11 @@ with exit code 78, and the message names the nearest known name.
   Without the section biases and norms do not decay.
 - A `scheduler` section replaces `--lr_scheduler_type`.
 - The switch of a feature that is not supported may be written as false; its other keys have no
-  effect then.
+  effect then, unknown ones included. A block without a switch passes when its values divide and
+  compress nothing, as `"tensor_parallel": {"autotp_size": 1}`.
+- One message names all unknown keys.
+- `data_types.grad_accum_dtype` and `torch_autocast.dtype` take the names of PyTorch too (`float32`,
+  `half`, `torch.bfloat16`).
 - In `zero_optimization`, `fp16`, `bf16` and the monitors, `"2"`, `"true"` and 1 count as the number
   or boolean that they spell, and `"auto"` as the default.
 - Deprecated names (`cpu_offload`, `zero_optimization: true`, `bfloat16`) are translated, with a note

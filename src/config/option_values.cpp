@@ -216,11 +216,15 @@ ConfigTree checked_value(Option const& option, ConfigTree const& value, std::str
   if (out == option.default_value) return out;
   if (option.support == Support::refused) {
     if (option.default_value.is_null() && says_nothing(out)) return {};
+    if (option.switches_off && option.switches_off(out)) return {};
     fail(audience, concat(shown, " is not supported: ", option.note));
   }
   if (option.type == OptionType::choice ||
-      (option.type == OptionType::string && !option.exceptions.empty()))
+      (option.type == OptionType::string && !option.exceptions.empty())) {
+    for (auto const& [name, choice] : option.spellings)
+      if (out.as_string() == name) return choice;
     check_choice(option, out.as_string(), shown, audience);
+  }
   if (option.type == OptionType::list)
     for (auto const& item : out.as_array()) check_choice(option, item.as_string(), shown, audience);
   if (out.is_number() && option.type != OptionType::json && !in_range(option, out.as_double()))
@@ -275,6 +279,7 @@ class FlagReader {
                        "; options are written --name value (a value with blanks needs quotes)");
       read_flag(word);
     }
+    refuse_unknown();
     return std::move(values_);
   }
 
@@ -291,8 +296,11 @@ class FlagReader {
     if (option) return store(*option, value_of(*option, text));
     bool const negated = name.starts_with("no_") || name.starts_with("no-");
     option = negated && !single_dash ? table_.find(name.substr(3)) : nullptr;
-    if (!option || option->type != OptionType::boolean)
-      unknown(word.substr(0, word.find('=')), name);
+    if (!option || option->type != OptionType::boolean) {
+      unknown_.emplace_back(word.substr(0, word.find('=')), nearest_name(name, table_.names()));
+      while (at_ < words_.size() && !is_flag(words_[at_])) ++at_;  // its values
+      return;
+    }
     TESSERA_VALIDATE(!text, UsageError, last_, " takes no value; write --", option->name, "=",
                      text.value_or(""));
     store(*option, parsed_value(*option, "false", last_));
@@ -316,10 +324,17 @@ class FlagReader {
     values_.entries[option.name] = {std::move(value), Origin::flag};
   }
 
-  [[noreturn]] void unknown(std::string const& shown, std::string const& name) const {
-    std::string const near = nearest_name(name, table_.names());
-    throw UsageError(concat("unknown option ", shown,
-                            near.empty() ? "" : "; did you mean --" + near + "?",
+  /// One message names all of them.
+  void refuse_unknown() const {
+    if (unknown_.empty()) return;
+    std::vector<std::string> words;
+    for (auto const& [shown, near] : unknown_)
+      words.push_back(shown + (near.empty() ? "" : " (did you mean --" + near + "?)"));
+    auto const& [shown, near] = unknown_.front();
+    throw UsageError(concat(unknown_.size() > 1
+                                ? concat("unknown options ", joined(words))
+                                : concat("unknown option ", shown,
+                                         near.empty() ? "" : "; did you mean --" + near + "?"),
                             "; see tessera-train --help"));
   }
 
@@ -327,6 +342,7 @@ class FlagReader {
   std::vector<std::string> const& words_;
   std::size_t at_ = 0;
   std::string last_;
+  std::vector<std::pair<std::string, std::string>> unknown_;  ///< as given, and nearest name
   OptionValues values_;
 };
 
@@ -340,27 +356,38 @@ class KeyReader {
     TESSERA_VALIDATE(object.is_object(), ConfigError, source_,
                      " must hold a JSON object {...}, found ", object.type_name());
     walk("", object);
+    refuse_unknown();
     return std::move(values_);
   }
 
  private:
-  void walk(std::string const& prefix, ConfigTree const& object) {
+  void walk(std::string const& prefix, ConfigTree const& object, bool inside_off = false) {
+    bool const off = inside_off || is_off(prefix, object);
     for (auto const& [key, value] : object.as_object()) {
       std::string const path = prefix + key;
       if (auto const* option = exact(path))
         store(*option, path, value);
       else if (nested_ && is_block(path))
-        walk_block(path, value);
-      else
-        unknown(prefix, key);
+        walk_block(path, value, off);
+      else if (!off)
+        unknown_.emplace_back(path, nearest(prefix, key));
     }
   }
 
-  void walk_block(std::string const& path, ConfigTree const& value) {
+  /// The block of a feature that is not supported and switched off. Members that the table does not
+  /// have do nothing in DeepSpeed either, except in its typed blocks, which refuse them.
+  bool is_off(std::string const& prefix, ConfigTree const& object) const {
+    auto const* option = prefix.empty() ? nullptr : table_.find(prefix + "enabled");
+    if (!option || option->support != Support::refused || option->converts) return false;
+    auto const* value = object.find("enabled");
+    return !value || value->is_null() || *value == ConfigTree(false);
+  }
+
+  void walk_block(std::string const& path, ConfigTree const& value, bool off) {
     if (value.is_null()) return;
     TESSERA_VALIDATE(value.is_object(), ConfigError, source_, ": ", path,
                      " must be a block {...}, found ", value.dump());
-    walk(path + ".", value);
+    walk(path + ".", value, off);
   }
 
   void store(Option const& option, std::string const& path, ConfigTree const& value) {
@@ -384,7 +411,8 @@ class KeyReader {
     });
   }
 
-  [[noreturn]] void unknown(std::string const& prefix, std::string const& key) const {
+  /// What the key of a block was probably meant to be; empty: nothing.
+  std::string nearest(std::string const& prefix, std::string const& key) const {
     std::vector<std::string> here, elsewhere;
     for (auto const& name : table_.names()) {
       if (name.starts_with(prefix))
@@ -394,8 +422,21 @@ class KeyReader {
     std::string near = nearest_name(key, here);
     if (!near.empty()) near = prefix + near;
     if (near.empty() && !elsewhere.empty()) near = elsewhere.front();
-    throw ConfigError(concat(source_, ": unknown key ", prefix, key,
-                             near.empty() ? "; remove it" : "; did you mean " + near + "?"));
+    return near;
+  }
+
+  /// One message names all of them.
+  void refuse_unknown() const {
+    if (unknown_.empty()) return;
+    if (unknown_.size() == 1) {
+      auto const& [path, near] = unknown_.front();
+      throw ConfigError(concat(source_, ": unknown key ", path,
+                               near.empty() ? "; remove it" : "; did you mean " + near + "?"));
+    }
+    std::vector<std::string> words;
+    for (auto const& [path, near] : unknown_)
+      words.push_back(path + (near.empty() ? " (remove it)" : " (did you mean " + near + "?)"));
+    throw ConfigError(concat(source_, ": ", unknown_.size(), " unknown keys: ", joined(words)));
   }
 
   OptionTable const& table_;
@@ -404,6 +445,7 @@ class KeyReader {
   bool nested_;
   OptionValues values_;
   std::map<std::string, std::string> written_;
+  std::vector<std::pair<std::string, std::string>> unknown_;  ///< path and nearest name
 };
 
 }  // namespace

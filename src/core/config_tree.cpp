@@ -1,7 +1,9 @@
 #include "tessera/core/config_tree.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -95,6 +97,79 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Frame> stack_;
 };
 
+/// Builds the members of one object; what is nested deeper is left out.
+class RecordBuilder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  ConfigTree take() { return ConfigTree(std::move(members_)); }
+  std::string const& problem() const { return problem_; }
+
+  bool null() override { return put({}); }
+  bool boolean(bool v) override { return put(v); }
+  bool number_integer(number_integer_t v) override { return put(static_cast<std::int64_t>(v)); }
+  bool number_unsigned(number_unsigned_t v) override { return put(static_cast<double>(v)); }
+  bool number_float(number_float_t v, string_t const&) override { return put(v); }
+  bool string(string_t& v) override { return put(std::move(v)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(ConfigTree::object()); }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(std::size_t) override { return open(ConfigTree::array()); }
+  bool end_array() override { return --depth_, true; }
+  bool key(string_t& v) override {
+    if (depth_ == 1) key_ = std::move(v);
+    return true;
+  }
+  bool parse_error(std::size_t, std::string const&, nlohmann::detail::exception const& e) override {
+    problem_ = e.what();
+    if (auto const at = problem_.find("parse error"); at != std::string::npos)
+      problem_ = problem_.substr(at);
+    return false;
+  }
+
+ private:
+  bool put(ConfigTree value) {
+    if (depth_ == 1) members_.emplace_back(std::move(key_), std::move(value));
+    return true;
+  }
+  bool open(ConfigTree empty) {
+    put(std::move(empty));
+    ++depth_;
+    return true;
+  }
+
+  ConfigTree::Object members_;
+  std::string key_, problem_;
+  std::size_t depth_ = 0;
+};
+
+/// The words outside of strings that Python writes and JSON does not know.
+bool is_no_json_number(std::string const& word) {
+  for (char const* name : {"NaN", "Infinity", "-Infinity"})
+    if (word == name) return true;
+  bool const digits = word.find_first_not_of("+-.0123456789eE") == std::string::npos;
+  return digits && std::isinf(std::strtod(word.c_str(), nullptr));
+}
+
+/// Replaces those words by null.
+std::string without_nan(std::string_view text) {
+  constexpr std::string_view ends = " \t\r\n,:{}[]\"";
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '"') {
+      std::size_t const begin = at++;
+      while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+      at = std::min(at + 1, text.size());
+      out += text.substr(begin, at - begin);
+    } else if (ends.find(text[at]) != std::string_view::npos) {
+      out += text[at++];
+    } else {
+      std::string const word(text.substr(at, text.find_first_of(ends, at) - at));
+      out += is_no_json_number(word) ? "null" : word;
+      at += word.size();
+    }
+  }
+  return out;
+}
+
 nlohmann::ordered_json to_nlohmann(ConfigTree const& tree) {
   if (tree.is_null()) return nullptr;
   if (tree.is_bool()) return tree.as_bool();
@@ -120,12 +195,23 @@ ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, S
   TESSERA_VALIDATE(text.size() <= max_bytes, DataError, source, " has ",
                    human_bytes(static_cast<std::int64_t>(text.size())), "; at most ",
                    human_bytes(static_cast<std::int64_t>(max_bytes)), " are read as JSON");
+  require_narrow(text, source);
   Builder builder(source);
   if (syntax == Syntax::relaxed)
     detail::parse_hjson(text, source, builder);
   else
     nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
+}
+
+ConfigTree ConfigTree::parse_record(std::string_view text, std::string const& source) {
+  RecordBuilder builder;
+  if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
+  std::string const other = without_nan(text);
+  RecordBuilder again;
+  TESSERA_VALIDATE(nlohmann::json::sax_parse(other.begin(), other.end(), &again), DataError, source,
+                   " is not valid JSON: ", again.problem());
+  return again.take();
 }
 
 ConfigTree ConfigTree::read(std::filesystem::path const& file, Syntax syntax) {

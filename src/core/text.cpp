@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "tessera/core/error.hpp"
 
@@ -143,6 +144,39 @@ Sequence read_sequence(std::string_view s, std::size_t at) {
 }
 
 }  // namespace
+
+std::string_view without_mark(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  return text;
+}
+
+std::string_view wide_encoding(std::string_view text) {
+  using namespace std::string_view_literals;
+  if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
+  if (text.starts_with("\xFF\xFE"sv) || text.starts_with("\xFE\xFF"sv)) return "UTF-16";
+  constexpr std::size_t looked_at = 8;
+  if (text.size() < looked_at) return "";
+  std::string zeros;  // the pattern of zero bytes between ASCII characters
+  for (std::size_t i = 0; i < looked_at; ++i) {
+    if (byte_at(text, i) >= 0x80) return "";
+    zeros += text[i] == '\0' ? '0' : 'x';
+  }
+  for (auto const& [pattern, name] :
+       {std::pair("x0x0x0x0"sv, "UTF-16LE"sv), std::pair("0x0x0x0x"sv, "UTF-16BE"sv),
+        std::pair("x000x000"sv, "UTF-32LE"sv), std::pair("000x000x"sv, "UTF-32BE"sv)})
+    if (zeros == pattern) return name;
+  return "";
+}
+
+void require_narrow(std::string_view text, std::string const& file) {
+  std::string_view const encoding = wide_encoding(text);
+  std::string_view const open = file.ends_with(".gz")    ? "zcat "
+                                : file.ends_with(".zst") ? "zstdcat "
+                                                         : "cat ";
+  TESSERA_VALIDATE(encoding.empty(), DataError, file, " is text in ", encoding,
+                   ", and Tessera reads UTF-8; convert it: ", open, file, " | iconv -f ", encoding,
+                   " -t UTF-8 > new-file");
+}
 
 std::size_t valid_utf8_prefix(std::string_view bytes) {
   std::size_t at = 0;

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 extern char** environ;
 
@@ -24,9 +25,11 @@ std::optional<Integer> number_of(Environment const& environment, std::string_vie
   return value;
 }
 
+/// A launcher's variables. They count only where `marker` is set too; empty: always.
 struct Variables {
   Launcher launcher;
   char const *size, *rank, *local_rank, *local_size;
+  char const* marker = "";
 };
 
 /// Innermost first. For Slurm, the variables of a step: SLURM_NTASKS of a batch script counts tasks
@@ -36,11 +39,33 @@ constexpr Variables variables_of[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {Launcher::srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", ""},
     {Launcher::hydra, "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {Launcher::hydra, "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {Launcher::torchrun, "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+     "TORCHELASTIC_RUN_ID"},
 };
 
 constexpr char const* srun_advice =
     "use `srun --mpi=pmix` or the plugin in the machine's documentation (`srun --mpi=list` lists "
     "them), or mpirun inside the job";
+
+/// Older Slurm does not set SLURM_NTASKS for --ntasks-per-node.
+void find_allocation(Environment const& environment, LauncherFacts& facts) {
+  facts.node_file = text_of(environment, "PBS_NODEFILE");
+  if (!facts.slurm) return;
+  facts.job_nodes = number_of<int>(environment, "SLURM_JOB_NUM_NODES");
+  facts.job_tasks = number_of<int>(environment, "SLURM_NTASKS");
+  facts.job_tasks_variable = "SLURM_NTASKS";
+  auto const per_node = number_of<int>(environment, "SLURM_NTASKS_PER_NODE");
+  if (facts.job_tasks || !per_node || !facts.job_nodes) return;
+  facts.job_tasks = *per_node * *facts.job_nodes;
+  facts.job_tasks_variable = "SLURM_NTASKS_PER_NODE and SLURM_JOB_NUM_NODES";
+}
+
+std::string start_advice(LauncherFacts const& facts) {
+  return facts.slurm ? "start it with `srun tessera-train ...` (or mpirun) in the job script"
+                     : "start it with `mpirun tessera-train ...` (or mpiexec) in the job script";
+}
 
 }  // namespace
 
@@ -58,7 +83,8 @@ LauncherFacts launcher_facts(Environment const& environment) {
   LauncherFacts facts;
   for (auto const& names : variables_of) {
     auto const size = number_of<int>(environment, names.size);
-    if (!size) continue;
+    if (!size || (*names.marker && !environment.contains(names.marker))) continue;
+    facts.size_variable = names.size;
     facts.launcher = names.launcher;
     facts.size = size;
     facts.rank = number_of<int>(environment, names.rank);
@@ -75,7 +101,24 @@ LauncherFacts launcher_facts(Environment const& environment) {
   facts.array_task = text_of(environment, "SLURM_ARRAY_TASK_ID");
   facts.restart_count = number_of<int>(environment, "SLURM_RESTART_COUNT").value_or(0);
   facts.end_time = number_of<std::int64_t>(environment, "SLURM_JOB_END_TIME");
+  find_allocation(environment, facts);
   return facts;
+}
+
+std::vector<std::string> unreadable_variables(Environment const& environment) {
+  std::vector<std::string> warnings;
+  for (char const* name :
+       {"OMP_NUM_THREADS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
+        "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_JOB_NUM_NODES", "SLURM_JOB_END_TIME"}) {
+    auto found = environment.find(name);
+    if (found == environment.end() || found->second.empty()) continue;
+    // OMP_NUM_THREADS may be a list, for nested parallel regions
+    Environment const first{{name, found->second.substr(0, found->second.find(','))}};
+    if (number_of<std::int64_t>(first, name).value_or(0) > 0) continue;
+    warnings.push_back(concat(name, "=", printable(found->second),
+                              " is not a positive number; it is ignored, set or unset it"));
+  }
+  return warnings;
 }
 
 bool is_replica(LauncherFacts const& facts) { return facts.rank.value_or(0) != 0; }
@@ -91,14 +134,43 @@ std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& 
 }
 
 std::string disagreement(LauncherFacts const& facts, int mpi_size) {
-  if (mpi_size != 1 || facts.size.value_or(1) == 1) return "";
-  return concat("the launcher started ", *facts.size,
-                " processes, but MPI reports one rank: each process would train separately in the "
+  if (mpi_size != 1 || facts.size.value_or(1) == 1 || facts.unchecked) return "";
+  if (facts.launcher == Launcher::torchrun)
+    return concat("torchrun started ", *facts.size, " processes (", facts.size_variable, "=",
+                  *facts.size,
+                  "), but ranks come from MPI: each process would train separately in the same "
+                  "directory; use `mpirun -np ",
+                  *facts.size, " tessera-train ...` or srun");
+  return concat("the launcher started ", *facts.size, " processes (", facts.size_variable, "=",
+                *facts.size,
+                "), but MPI reports one rank: each process would train separately in the "
                 "same directory; ",
                 facts.launcher == Launcher::srun
                     ? srun_advice
                     : "the launcher belongs to a different MPI than Tessera's; `tessera-train "
-                      "--version` prints Tessera's MPI");
+                      "--version` prints Tessera's MPI",
+                "; if the variable is left from another job, unset it");
+}
+
+std::optional<int> ranks_in_node_file(std::istream& file) {
+  int ranks = 0;
+  for (std::string host; file >> host;) ++ranks;
+  return ranks > 0 ? std::optional<int>(ranks) : std::nullopt;
+}
+
+std::string unused_allocation(LauncherFacts const& facts, int world_size, int nodes) {
+  int const tasks = facts.job_tasks.value_or(1), job_nodes = facts.job_nodes.value_or(1);
+  if (tasks > world_size)
+    return concat("the job has ", tasks, " tasks (", facts.job_tasks_variable,
+                  "), but this program runs on ", world_size, world_size == 1 ? " rank" : " ranks",
+                  ": the others are idle and the global batch is smaller than meant; ",
+                  start_advice(facts));
+  if (job_nodes > nodes && facts.launcher != Launcher::srun)
+    return concat("the job has ", job_nodes,
+                  " nodes (SLURM_JOB_NUM_NODES), but the ranks of this "
+                  "program run on ",
+                  nodes, ": the others are idle; ", start_advice(facts));
+  return "";
 }
 
 }  // namespace tessera::topology

@@ -30,13 +30,50 @@ TEST(JobEndTime, IsReadFromScontrol) {
   EXPECT_EQ(end_time_in(""), std::nullopt);
 }
 
-TEST(JobEndTime, NoJobHasNone) { EXPECT_EQ(job_end_time({}), std::nullopt); }
+/// 2026-01-01T00:00:00 UTC.
+constexpr std::int64_t end = 1767225600;
+
+std::string not_asked(std::string const& job) {
+  ADD_FAILURE() << "scontrol is asked for job " << job;
+  return "";
+}
+
+TEST(JobEndTime, NoJobHasNone) { EXPECT_EQ(job_end_time({}, end, not_asked).time, std::nullopt); }
 
 TEST(JobEndTime, TheEnvironmentCountsFirst) {
   topology::LauncherFacts facts;
   facts.slurm = true;
-  facts.end_time = 1767225600;
-  EXPECT_EQ(job_end_time(facts), 1767225600);
+  facts.end_time = end;
+  auto const found = job_end_time(facts, end - 60, not_asked);
+  EXPECT_EQ(found.time, end);
+  EXPECT_EQ(found.problem, "");
+}
+
+TEST(JobEndTime, ALimitThatWasExtendedIsSlurms) {
+  topology::LauncherFacts facts;
+  facts.slurm = true, facts.job_id = "17", facts.end_time = end;
+  auto const later = [](std::string const& job) {
+    EXPECT_EQ(job, "17");
+    return std::string("JobId=17 EndTime=2026-01-05T12:00:00 Deadline=N/A");
+  };
+  auto const found = job_end_time(facts, end + 60, later);
+  EXPECT_GT(found.time.value_or(0), end + 60);
+  EXPECT_EQ(found.problem, "");
+}
+
+TEST(JobEndTime, ATimeInThePastIsIgnoredWithAWarning) {
+  topology::LauncherFacts facts;
+  facts.slurm = true, facts.job_id = "17", facts.end_time = end;
+  std::string const outputs[] = {"", "JobId=17 JobState=COMPLETED EndTime=2025-12-31T12:00:00 "};
+  for (auto const& output : outputs) {
+    auto const found = job_end_time(facts, end + 7200, [&](std::string const&) { return output; });
+    EXPECT_EQ(found.time, std::nullopt);
+    for (char const* part : {"SLURM_JOB_END_TIME=1767225600", "in the past", "job 17", "unset"})
+      EXPECT_NE(found.problem.find(part), std::string::npos) << found.problem;
+  }
+  facts.slurm = false;
+  EXPECT_EQ(job_end_time(facts, end + 1, not_asked).time, std::nullopt);
+  EXPECT_NE(job_end_time(facts, end + 1, not_asked).problem, "");
 }
 
 TEST(JobRecord, TheLogCountsMoreThanTheState) {

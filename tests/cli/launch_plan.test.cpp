@@ -28,6 +28,32 @@ TEST(Hostfile, IsReadAndChecked) {
     EXPECT_THROW(parse_hostfile(bad, "hostfile"), DataError) << bad;
 }
 
+TEST(Hostfile, AMarkOfUtf8IsSkipped) {
+  EXPECT_EQ(parse_hostfile("\xEF\xBB\xBFworker-1 slots=1\n", "hostfile")[0].host, "worker-1");
+}
+
+TEST(Hostfile, AUserOfAHostIsNoPartOfItsName) {
+  LaunchRequest r;
+  r.hosts = parse_hostfile("alice@worker-1 slots=2\nalice@worker-2 slots=2\n", "hostfile");
+  r.program = {"tessera-train"};
+  r.user = "alice";
+  EXPECT_EQ(line(r), "mpirun -np 4 --host worker-1:2,worker-2:2 tessera-train");
+  r.include = "worker-2:1";
+  EXPECT_EQ(line(r), "mpirun -np 1 --host worker-2:1 -x CUDA_VISIBLE_DEVICES=1 tessera-train");
+  r.user = "bob";
+  EXPECT_THAT([&] { line(r); },
+              testing::ThrowsMessage<UsageError>(testing::AllOf(
+                  testing::HasSubstr("alice@worker-2"), testing::HasSubstr("logs in as bob"),
+                  testing::HasSubstr("~/.ssh/config"))));
+  r.inside_slurm = true;  // a step of srun has the user of the job
+  EXPECT_EQ(line(r),
+            "srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=worker-2 "
+            "--export=ALL,CUDA_VISIBLE_DEVICES=1 tessera-train");
+  for (char const* bad : {"@a slots=1", "a@ slots=1", "a@b@c slots=1", "fe80::1 slots=1",
+                          "a:22 slots=1", "a,b slots=1", "x@a slots=1\ny@a slots=1"})
+    EXPECT_THROW(parse_hostfile(bad, "hostfile"), DataError) << bad;
+}
+
 /// tests/oracles/launcher.py: what DeepSpeed's own functions choose, and what they refuse.
 TEST(Hosts, AreThoseThatDeepSpeedChooses) {
   auto const document = ConfigTree::read(TESSERA_TEST_DATA "/oracles/launcher.json");

@@ -86,6 +86,14 @@ struct Mistake {
   char const* part;
 };
 
+TEST(OptionValues, AllUnknownNamesAreInOneMessage) {
+  EXPECT_THAT(usage_error({"--lerning_rate", "1", "--bf16", "--xyzzy=2", "--max_step", "3", "4"}),
+              HasSubstr("unknown options --lerning_rate (did you mean --learning_rate?), --xyzzy, "
+                        "--max_step (did you mean --max_steps?); see tessera-train --help"));
+  EXPECT_EQ(key_error(R"({"max_step": 1, "bf16": true, "xyzzy": 2})"),
+            "run.json: 2 unknown keys: max_step (did you mean max_steps?), xyzzy (remove it)");
+}
+
 TEST(OptionValues, WrongFlagsNameTheMistake) {
   for (auto const& [words, part] : std::vector<Mistake>{
            {{"--lerning_rate", "1"},

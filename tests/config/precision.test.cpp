@@ -52,6 +52,31 @@ TEST(Precision, SixteenBitsMeanAutocastOrTheCastModel) {
       optim::ScaleGrowth::torch);
 }
 
+/// runtime/config.py of DeepSpeed 0.19.8: DtypeEnum, and get_communication_data_type().
+TEST(Precision, DtypesHaveTheNamesThatDeepSpeedTakes) {
+  auto const accumulates = [](std::string const& name) {
+    return resolved(R"({"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": ")" + name +
+                    "\"}}")
+        .accumulation_dtype;
+  };
+  for (char const* name : {"fp32", "float32", "float", "torch.float32"})
+    EXPECT_EQ(accumulates(name), Dtype::fp32) << name;
+  for (char const* name : {"bf16", "bfloat16", "torch.bfloat16"})
+    EXPECT_EQ(accumulates(name), Dtype::bf16) << name;
+  for (char const* name : {"float16", "half", "torch.float16", "fp16"})
+    EXPECT_EQ(resolved(concat(R"({"torch_autocast": {"enabled": true, "dtype": ")", name, "\"}}"))
+                  .product_dtype,
+              Dtype::fp16)
+        << name;
+  EXPECT_EQ(resolved(R"({"bf16": {"enabled": true}, "communication_data_type": "FP32"})")
+                .communication_dtype,
+            Dtype::fp32);
+  for (char const* wrong : {"int8", "torch.int8", "float64", "Float32"})
+    EXPECT_THAT(error_of<ConfigError>([&] { accumulates(wrong); }),
+                HasSubstr("must be one of fp32, fp16, bf16"))
+        << wrong;
+}
+
 TEST(Precision, Fp8IsAPartOfBf16) {
   EXPECT_FALSE(resolved("", {"--bf16"}).fp8);
   for (Words const& flags : {Words{"--bf16", "--fp8", "true"}, {"--dtype", "bfloat16", "--fp8"}}) {

@@ -173,11 +173,30 @@ struct Bad {
   char const* part;
 };
 
+/// As in DeepSpeed, where only stage 3 reads the block.
+TEST(ResolvedConfig, OffloadedParametersNeedStageThree) {
+  for (
+      char const* json :
+      {R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})",
+       R"({"zero_optimization": {"stage": 1, "offload_param": {"device": "nvme", "nvme_path": "/a"}}})"}) {
+    auto const c = resolved(json);
+    EXPECT_EQ(c.offload.parameters, OffloadDevice::none) << json;
+    EXPECT_THAT(c.notes,
+                Contains(HasSubstr("offload_param: no effect at zero_optimization.stage")));
+  }
+}
+
+TEST(ResolvedConfig, KeysThatDeepSpeedIgnoresHaveNoEffect) {
+  auto const c = resolved(R"({"local_rank": 0, "seed": 5, "steps_per_print": "inf"})");
+  EXPECT_EQ(c.reporting.steps_per_print, 0);
+  for (char const* endless : {"Infinity", ".inf"})
+    EXPECT_EQ(
+        resolved(concat(R"({"steps_per_print": ")", endless, "\"}")).reporting.steps_per_print, 0);
+}
+
 TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
   for (
       auto const& [json, part] : std::vector<Bad>{
-          {R"({"zero_optimization": {"stage": 1, "offload_param": {"device": "cpu"}}})",
-           "offload_param needs zero_optimization.stage 3"},
           {R"({"zero_optimization": {"stage": 0, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp"}}})",
            "needs zero_optimization.stage 1, 2 or 3"},
           {R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}})",
@@ -186,9 +205,6 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "offload_optimizer.ratio is 0.5"},
           {R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp"}}, "aio": {"block_size": 5000}})",
            "aio.block_size is 5000; it must be a multiple of 4096"},
-          {R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/dev/shm", "buffer_count": 5, "buffer_size": 1e8,
-                "max_in_cpu": 1e9}}})",
-           "offload_param needs zero_optimization.stage 3"},
           {R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/a::/b"}}})",
            "nvme_path \"/a::/b\" has an empty name"},
           {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "MuAdam"}})",
@@ -217,7 +233,8 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "zero_quantized_weights is true at stage 0"},
           {R"({"elasticity": {"enabled": true}})",
            "elasticity.enabled is not supported: remove the block"},
-          {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},
+          {R"({"compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true}}}})",
+           "train without compression"},
           {R"({"sparse_attention": {"mode": "fixed"}})", "attention is dense"},
           {R"({"amp": {"enabled": true, "opt_level": "O3"}})", "no fp32 master weights; use O2"},
           {R"({"amp": {"enabled": true}, "zero_optimization": {"stage": 1}})",

@@ -85,4 +85,16 @@ TEST(ConfigTree, TypedReadsNameTheFoundType) {
 
 TEST(ConfigTree, NonFiniteNumbersBecomeNull) { EXPECT_EQ(ConfigTree(0.0 / 0.0).dump(), "null"); }
 
+TEST(ConfigTree, ReadsRecordsOfPython) {
+  auto const record = ConfigTree::parse_record(
+      R"({"a": "NaN \" Infinity", "b": NaN, "c": [1, Infinity], "d": {"e": -Infinity}, "f": 1e400})",
+      "record");
+  EXPECT_EQ(record.at("a").as_string(), "NaN \" Infinity");
+  for (char const* null : {"b", "f"}) EXPECT_TRUE(record.at(null).is_null()) << null;
+  EXPECT_EQ(record.at("c"), ConfigTree::array());
+  EXPECT_EQ(record.at("d"), ConfigTree::object());
+  for (char const* bad : {R"({"a": nan})", R"({"a": 1)", R"({"a": +1})", "{NaN: 1}", ""})
+    EXPECT_THROW(ConfigTree::parse_record(bad, "record"), DataError) << bad;
+}
+
 }  // namespace

@@ -60,5 +60,22 @@ TEST(Utf8, ValidTextIsAppendedUnchanged) {
   EXPECT_EQ(out, "xgr\u00FC\u00DFe \u4E16\U0001F600");
 }
 
+TEST(Utf8, OtherEncodingsAreRecognized) {
+  using namespace std::string_literals;
+  EXPECT_EQ(wide_encoding("\xFF\xFEh\0"s), "UTF-16");
+  EXPECT_EQ(wide_encoding("\xFE\xFF\0h"s), "UTF-16");
+  EXPECT_EQ(wide_encoding("\xFF\xFE\0\0h\0\0\0"s), "UTF-32");
+  EXPECT_EQ(wide_encoding("\0\0\xFE\xFF"s), "UTF-32");
+  EXPECT_EQ(wide_encoding("t\0e\0x\0t\0"s), "UTF-16LE");
+  EXPECT_EQ(wide_encoding("\0t\0e\0x\0t"s), "UTF-16BE");
+  EXPECT_EQ(wide_encoding("{\0\0\0}\0\0\0"s), "UTF-32LE");
+  EXPECT_EQ(wide_encoding("\0\0\0{\0\0\0}"s), "UTF-32BE");
+  for (auto const& narrow :
+       {""s, "text"s, "\xEF\xBB\xBFtext"s, "\0\0\0\0\0\0\0\0"s, "a\0b\0c\0d\0"s.substr(0, 7)})
+    EXPECT_EQ(wide_encoding(narrow), "") << narrow;
+  EXPECT_EQ(without_mark("\xEF\xBB\xBFtext"), "text");
+  EXPECT_EQ(without_mark("text"), "text");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -53,6 +53,11 @@ class LayerCase {
     return {out.as<float>(), out.as<float>() + out.numel()};
   }
 
+  /// Of a parameter, after one more backward pass, which adds from the second one on.
+  std::vector<float> gradient_of(std::size_t parameter) {
+    run_backward();
+    return params_.gradient_values(0, parameter);
+  }
   /// Every element of din and of the parameters' gradients; then the gradients once more, added.
   void expect_gradients(double tolerance = 3e-3) {
     std::vector<float> const din = run_backward();

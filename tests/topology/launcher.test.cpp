@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 namespace tessera::topology {
 namespace {
 
@@ -41,6 +43,52 @@ TEST(LauncherFacts, ABatchScriptHasNotStartedItsTasks) {
   EXPECT_EQ(disagreement(facts, 1), "");
 }
 
+TEST(LauncherFacts, AJobWithMoreTasksThanRanksIsNamed) {
+  auto const script = launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "8"}});
+  for (char const* part : {"8 tasks (SLURM_NTASKS)", "on 1 rank:", "srun tessera-train"})
+    EXPECT_THAT(unused_allocation(script, 1, 1), HasSubstr(part));
+  EXPECT_THAT(unused_allocation(script, 4, 1), HasSubstr("on 4 ranks"));
+  EXPECT_EQ(unused_allocation(script, 8, 1), "");
+  EXPECT_EQ(unused_allocation(script, 16, 1), "") << "more ranks than tasks are wanted so";
+  auto const per_node = launcher_facts(
+      {{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_JOB_NUM_NODES", "2"}});
+  EXPECT_THAT(unused_allocation(per_node, 1, 1), HasSubstr("8 tasks (SLURM_NTASKS_PER_NODE"));
+  auto const nodes = launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_JOB_NUM_NODES", "2"}});
+  EXPECT_THAT(unused_allocation(nodes, 4, 1), HasSubstr("2 nodes"));
+  EXPECT_EQ(unused_allocation(nodes, 4, 2), "");
+  EXPECT_EQ(unused_allocation(launcher_facts({{"SLURM_NTASKS", "8"}}), 1, 1), "") << "no job";
+}
+
+TEST(LauncherFacts, AStepOfOneNodeInALargerJobIsWanted) {
+  auto const step = launcher_facts({{"SLURM_JOB_ID", "17"},
+                                    {"SLURM_STEP_NUM_TASKS", "4"},
+                                    {"SLURM_NTASKS", "4"},
+                                    {"SLURM_PROCID", "0"},
+                                    {"SLURM_JOB_NUM_NODES", "2"}});
+  EXPECT_EQ(unused_allocation(step, 4, 1), "");
+}
+
+TEST(LauncherFacts, ANodeFileOfPbsCountsRanks) {
+  auto facts = launcher_facts({{"PBS_JOBID", "17.head"}, {"PBS_NODEFILE", "/var/spool/aux/17"}});
+  EXPECT_EQ(facts.node_file, "/var/spool/aux/17");
+  std::istringstream lines("n1\nn1\nn2\nn2\n"), empty("\n");
+  facts.job_tasks = ranks_in_node_file(lines);
+  facts.job_tasks_variable = "PBS_NODEFILE";
+  EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("4 tasks (PBS_NODEFILE)"));
+  EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("mpirun"));
+  EXPECT_EQ(ranks_in_node_file(empty), std::nullopt);
+}
+
+TEST(LauncherFacts, TorchrunStartsNoRanks) {
+  Environment environment = {{"WORLD_SIZE", "8"}, {"RANK", "1"}, {"LOCAL_RANK", "1"}};
+  EXPECT_EQ(launcher_facts(environment), LauncherFacts{}) << "exported for other programs";
+  environment["TORCHELASTIC_RUN_ID"] = "none";
+  auto const facts = launcher_facts(environment);
+  EXPECT_TRUE(is_replica(facts));
+  EXPECT_THAT(disagreement(facts, 1), HasSubstr("torchrun started 8 processes"));
+  EXPECT_THAT(disagreement(facts, 1), HasSubstr("mpirun -np 8"));
+}
+
 TEST(LauncherFacts, MpirunInsideAJobSpeaksForItsRanks) {
   auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"},
                                      {"SLURM_STEP_NUM_TASKS", "2"},
@@ -58,6 +106,13 @@ TEST(LauncherFacts, WorldsOfOneRankAreRecognized) {
   EXPECT_THAT(disagreement(srun, 1), HasSubstr("--mpi=pmix"));
   LauncherFacts const hydra = launcher_facts({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}});
   EXPECT_THAT(disagreement(hydra, 1), HasSubstr("a different MPI"));
+  EXPECT_THAT(disagreement(hydra, 1), HasSubstr("PMI_SIZE=8"));
+  EXPECT_THAT(disagreement(hydra, 1), HasSubstr("unset it"));
+  EXPECT_EQ(
+      disagreement(
+          launcher_facts({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}, {"TESSERA_LAUNCHER_CHECK", "0"}}),
+          1),
+      "");
 }
 
 TEST(LauncherFacts, OpenMpiNeedsPmix) {
@@ -76,6 +131,17 @@ TEST(LauncherFacts, OpenMpiNeedsPmix) {
   step["TESSERA_LAUNCHER_CHECK"] = "0";
   EXPECT_EQ(why_mpi_cannot_start(launcher_facts(step), "Open MPI v4.1.4"), "");
   EXPECT_EQ(why_mpi_cannot_start(launcher_facts({}), "Open MPI v4.1.4"), "");
+}
+
+TEST(LauncherFacts, VariablesThatAreNoNumbersAreNamed) {
+  EXPECT_TRUE(unreadable_variables({{"OMP_NUM_THREADS", "4,2"}, {"SLURM_NTASKS", "8"}}).empty());
+  EXPECT_TRUE(unreadable_variables({{"OMP_NUM_THREADS", ""}}).empty());
+  auto const warnings = unreadable_variables(
+      {{"OMP_NUM_THREADS", "all"}, {"SLURM_NTASKS", "0"}, {"SLURM_JOB_END_TIME", "12x"}});
+  ASSERT_EQ(warnings.size(), 3U);
+  EXPECT_EQ(warnings[0],
+            "OMP_NUM_THREADS=all is not a positive number; it is ignored, set or unset it");
+  EXPECT_THAT(warnings[2], HasSubstr("SLURM_JOB_END_TIME=12x"));
 }
 
 TEST(LauncherFacts, NumbersThatAreNoneAreIgnored) {

@@ -39,6 +39,8 @@ struct Option {
   std::vector<std::string> choices;  ///< of a choice or of a list's items
   std::vector<std::pair<std::string, std::string>>
       exceptions;  ///< refused choice, reason and remedy
+  std::vector<std::pair<std::string, std::string>>
+      spellings;  ///< of a choice: another spelling, and the choice that it means
   std::optional<double> minimum, maximum;
   bool minimum_excluded = false;
   std::optional<std::string> automatic;  ///< "auto" is accepted; what it becomes
@@ -46,6 +48,9 @@ struct Option {
   bool converts = false;  ///< "2", "true" and 1 count as the number or boolean they spell
   Support support = Support::full;
   std::string note;  ///< of a hint: the effect; of a refusal: reason and remedy
+  /// Of a refusal: values that switch the feature off are accepted. Null: only the default does.
+  using Predicate = bool (*)(ConfigTree const&);
+  Predicate switches_off = nullptr;
 
   Option& alias(std::string other) { return aliases.push_back(std::move(other)), *this; }
   Option& unit(std::string name_of_unit) { return unit_name = std::move(name_of_unit), *this; }
@@ -56,6 +61,10 @@ struct Option {
   Option& except(std::string choice, std::string why) {
     return exceptions.emplace_back(std::move(choice), std::move(why)), *this;
   }
+  Option& spelled(std::vector<std::string> const& names, std::string const& choice) {
+    for (auto const& other : names) spellings.emplace_back(other, choice);
+    return *this;
+  }
   Option& auto_is(std::string becomes) { return automatic = std::move(becomes), *this; }
   Option& shown_as(std::string type_label) { return label = std::move(type_label), *this; }
   Option& hint(std::string effect) {
@@ -64,6 +73,7 @@ struct Option {
   Option& refuse(std::string why) {
     return support = Support::refused, note = std::move(why), *this;
   }
+  Option& unless(Predicate off) { return switches_off = off, *this; }
 };
 
 class OptionTable {

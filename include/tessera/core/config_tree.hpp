@@ -42,6 +42,10 @@ class ConfigTree {
   enum class Syntax { strict, relaxed };
   static ConfigTree parse(std::string_view text, std::string const& source,
                           Syntax syntax = Syntax::strict);
+  /// The members of one object as Python's json.dumps writes it: NaN, Infinity and numbers beyond
+  /// the range of a double are null. Nested objects and arrays of any depth are left empty, and a
+  /// key may appear twice. @throws DataError for text that is not JSON otherwise.
+  static ConfigTree parse_record(std::string_view text, std::string const& source);
   /// @throws IoError if the file cannot be read, DataError if it is malformed.
   static ConfigTree read(std::filesystem::path const& file, Syntax syntax = Syntax::strict);
 

@@ -46,6 +46,16 @@ inline bool is_utf8(std::string_view bytes) { return valid_utf8_prefix(bytes) ==
 /// bytes.decode("utf-8", errors="replace") does in Python. @returns the number of replacements.
 std::size_t append_valid_utf8(std::string_view bytes, std::string& out);
 
+/// Text without the byte order mark of UTF-8 at its begin.
+std::string_view without_mark(std::string_view text);
+
+/// The name that iconv has for the encoding of text that begins with a mark of UTF-16 or UTF-32, or
+/// with ASCII characters in one of them; empty for anything else.
+std::string_view wide_encoding(std::string_view text);
+
+/// @throws DataError for text in UTF-16 or UTF-32, with the command that converts @p file
+void require_narrow(std::string_view text, std::string const& file);
+
 /// Appends the UTF-8 encoding of one code point.
 void append_code_point(char32_t code, std::string& out);
 

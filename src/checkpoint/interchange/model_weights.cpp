@@ -1,5 +1,7 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "format/detail/json_reader.hpp"
@@ -12,6 +14,8 @@ namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+fs::path const chat_templates = "additional_chat_templates";
 
 class SafetensorsWeights final : public detail::WeightFiles {
  public:
@@ -50,6 +54,8 @@ std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
   std::error_code error;
   if (directory.extension() == ".safetensors" && fs::is_regular_file(directory, error))
     return std::make_unique<SafetensorsWeights>(directory);
+  if (directory.extension() == ".bin" && fs::is_regular_file(directory, error))
+    return detail::open_torch_weights(directory);
   TESSERA_VALIDATE(fs::is_directory(directory, error), IoError, directory.string(),
                    " is not a directory; give a Hugging Face model directory");
   auto const has = [&](char const* name) { return fs::exists(directory / name, error); };
@@ -82,6 +88,56 @@ class Problems {
 
 }  // namespace
 
+/// transformers 5.24: what tokenizers, processors and generation load besides the weights.
+std::vector<fs::path> companion_files(fs::path const& directory, Companions which) {
+  static std::vector<char const*> const of_tokenizer{"tokenizer.json",
+                                                     "tokenizer_config.json",
+                                                     "special_tokens_map.json",
+                                                     "added_tokens.json",
+                                                     "vocab.json",
+                                                     "merges.txt",
+                                                     "vocab.txt",
+                                                     "tokenizer.model",
+                                                     "spiece.model",
+                                                     "chat_template.jinja",
+                                                     "chat_template.json"};
+  static std::vector<char const*> const of_model{"generation_config.json", "processor_config.json",
+                                                 "preprocessor_config.json",
+                                                 "video_preprocessor_config.json"};
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (auto const* name : which == Companions::tokenizer ? of_tokenizer : of_model)
+    if (fs::is_regular_file(directory / name, error)) out.push_back(directory / name);
+  if (which == Companions::model) return out;
+  for (auto const& entry : fs::directory_iterator(directory / chat_templates, error))
+    if (entry.path().extension() == ".jinja") out.push_back(entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+fs::path companion_name(fs::path const& file) {
+  bool const is_template = file.parent_path().filename() == chat_templates;
+  return is_template ? chat_templates / file.filename() : file.filename();
+}
+
+bool has_model_weights(fs::path const& directory) {
+  std::error_code error;
+  return std::ranges::any_of(
+      std::initializer_list<char const*>{"model.safetensors", "model.safetensors.index.json",
+                                         "pytorch_model.bin", "pytorch_model.bin.index.json"},
+      [&](char const* name) { return fs::exists(directory / name, error); });
+}
+
+fs::path adapter_weights_file(fs::path const& directory) {
+  std::error_code error;
+  for (char const* name : {"adapter_model.safetensors", "adapter_model.bin"})
+    if (fs::exists(directory / name, error)) return directory / name;
+  throw IoError(concat("the adapter ", directory.string(),
+                       " has neither adapter_model.safetensors nor adapter_model.bin; give a "
+                       "directory that PEFT's save_pretrained or a run with --use_peft_lora has "
+                       "written"));
+}
+
 ModelWeights::ModelWeights(fs::path const& model_directory)
     : files_(open_weights(model_directory)) {}
 ModelWeights::ModelWeights(std::string const& layout, std::vector<int> const& descriptors)
@@ -99,10 +155,15 @@ std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) cons
   return "";
 }
 
-void ModelWeights::require(std::vector<memory::UnitSpec> const& units,
-                           std::vector<std::string> const& unused) const {
-  Problems problems;
-  std::set<std::string> known(unused.begin(), unused.end());
+std::vector<std::int64_t> ModelWeights::shape_of(memory::ParameterSpec const& parameter) const {
+  std::string const name = find_name(parameter);
+  return name.empty() ? std::vector<std::int64_t>() : *files_->find(name);
+}
+
+std::string ModelWeights::require(std::vector<memory::UnitSpec> const& units,
+                                  std::vector<std::string> const& removed) const {
+  Problems problems, unused;
+  std::set<std::string> known(removed.begin(), removed.end());
   for (auto const& unit : units)
     for (auto const& parameter : unit.parameters) {
       for (auto const& name : detail::possible_names(parameter)) known.insert(name);
@@ -115,9 +176,43 @@ void ModelWeights::require(std::vector<memory::UnitSpec> const& units,
     }
   for (auto const& name : files_->names())
     if (!known.contains(name) && !detail::is_saved_constant(name))
-      problems.add(detail::printable(name) + " is not in the model");
+      unused.add(detail::printable(name));
   TESSERA_VALIDATE(problems.none(), DataError, files_->files()[0].string(),
-                   " does not fit config.json: ", problems.text());
+                   " does not fit config.json: ", problems.text(),
+                   unused.none() ? "" : "; not in the model: ", unused.text());
+  return unused.text();
+}
+
+bool ModelWeights::are_equal(std::string const& one, std::string const& other) const {
+  if (*files_->find(one) != *files_->find(other)) return false;
+  constexpr std::int64_t most = std::int64_t{1} << 20;
+  std::int64_t numel = 1;
+  for (auto const dim : *files_->find(one)) numel *= dim;
+  std::vector<float> a(static_cast<std::size_t>(std::min(numel, most))), b(a.size());
+  for (std::int64_t first = 0; first < numel; first += most) {
+    std::int64_t const count = std::min(most, numel - first);
+    files_->read(one, first, count, a.data());
+    files_->read(other, first, count, b.data());
+    if (std::memcmp(a.data(), b.data(), static_cast<std::size_t>(count) * sizeof a[0]) != 0)
+      return false;
+  }
+  return true;
+}
+
+std::string ModelWeights::different_alias(std::vector<memory::UnitSpec> const& units) const {
+  for (auto const& unit : units)
+    for (auto const& parameter : unit.parameters) {
+      memory::ParameterSpec one = parameter;
+      one.aliases.clear();
+      std::string const stored = find_name(one);
+      for (auto const& alias : parameter.aliases) {
+        one.name = alias;
+        std::string const again = find_name(one);
+        if (!stored.empty() && !again.empty() && again != stored && !are_equal(stored, again))
+          return again;
+      }
+    }
+  return "";
 }
 
 void ModelWeights::fill(memory::ParameterSpec const& parameter, std::int64_t first,

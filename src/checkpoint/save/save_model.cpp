@@ -1,4 +1,5 @@
 #include "tessera/checkpoint/save/save_model.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -67,8 +68,10 @@ class PendingModel {
       add_text("config.json", detail::model_config_text(config, request.dtype));
     for (auto const& file : request.extra_files) {
       std::error_code error;
-      if (fs::equivalent(file, directory_ / file.filename(), error)) continue;
-      add_text(file.filename(), detail::read_text(file, largest_extra_file));
+      fs::path const name = companion_name(file);
+      if (fs::equivalent(file, directory_ / name, error)) continue;
+      detail::make_directories((directory_ / name).parent_path());
+      add_text(name, detail::read_text(file, largest_extra_file));
     }
     for (std::size_t file = 0; file < layout.files(); ++file) {
       auto& pending = *weights_.emplace_back(

@@ -33,6 +33,42 @@ constexpr char no_states_note[] =
     "the source has no optimizer states; a run that resumes from this checkpoint starts them at "
     "zero";
 
+/// What a checkpoint of the Hugging Face Trainer has besides the weights; empty: it is none.
+std::string trainer_note(fs::path const& directory) {
+  std::string found;
+  std::error_code error;
+  for (char const* name : {"optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"})
+    if (fs::exists(directory / name, error))
+      found += (found.empty() ? "" : ", ") + std::string(name);
+  fs::path const state = directory / "trainer_state.json";
+  if (!fs::exists(state, error)) return found.empty() ? "" : found + " are not read";
+  auto const step = ConfigTree::read(state).get_int("global_step", 0);
+  return concat(found, found.empty() ? "" : ", ", "trainer_state.json (step ", step,
+                ") are not read: a run that resumes from this checkpoint begins at step 0, and its "
+                "optimizer's states at zero; give it --max_steps without the ",
+                step, " steps, or finish the run where it began");
+}
+
+/// A run of PEFT saves adapters and, frozen, the model under names of its own.
+void refuse_adapters(TrainingSource const& source) {
+  auto const is_adapter = [](SourceTensor const& t) { return detail::is_peft_adapter(t.name); };
+  auto const first = std::ranges::find_if(source.tensors, is_adapter);
+  if (first == source.tensors.end()) return;
+  std::string const directory = source.directory.string();
+  fs::path const saved = fs::absolute(source.directory).lexically_normal().parent_path();
+  bool const has_adapter = fs::exists(saved / "adapter_config.json");
+  throw DataError(concat(
+      directory, " is of a PEFT run: it has ", std::ranges::count_if(source.tensors, is_adapter),
+      " tensors of adapters such as ", detail::printable(first->name),
+      ", whose optimizer states are not imported; continue from the adapter with "
+      "--model_name_or_path BASE --adapter ",
+      has_adapter
+          ? saved.string()
+          : concat("DIR, where DIR has PEFT's adapter_config.json and the output of "
+                   "`zero-to-fp32 ",
+                   directory, " DIR/adapter_model.safetensors --exclude_frozen_parameters`")));
+}
+
 /// The source's tensor of every parameter of the model, [unit][parameter], by any of its names.
 /// Trained tensors that the model does not have are an error: it would be another model.
 std::vector<std::vector<std::size_t>> match(TrainingSource const& source,
@@ -144,6 +180,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   auto const check = options.integrity == Integrity::check ? detail::CrcCheck::everything
                                                            : detail::CrcCheck::pickle;
   TrainingSource source = detail::read_deepspeed(directory, detail::Wanted::training_state, check);
+  refuse_adapters(source);
   auto const matched = match(source, options.units);
   StreamedStates states{source.state_names, {}};
   states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
@@ -182,7 +219,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
 /// Weights only, step 0.
 ImportReport import_weights(ImportOptions const& options) {
   ModelWeights const weights(options.source);
-  weights.require(options.units);
+  std::string const unused = weights.require(options.units);
   TrainingSource source;
   source.format = "Hugging Face model directory";
   source.directory = options.source;
@@ -196,7 +233,9 @@ ImportReport import_weights(ImportOptions const& options) {
   ImportReport report;
   report.format = source.format;
   report.source = options.source;
-  report.notes.push_back(no_states_note);
+  std::string const of_trainer = trainer_note(options.source);
+  report.notes.push_back(of_trainer.empty() ? no_states_note : of_trainer);
+  if (!unused.empty()) report.notes.push_back("not in the model, and left out: " + unused);
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;

@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/log.hpp"
 #include "tools/detail/model_output.hpp"
 
 namespace tessera::checkpoint {
@@ -65,8 +66,11 @@ class Merge {
     auto model = options.units, added = options.units;
     for (auto& unit : model) std::erase_if(unit.parameters, [](auto& p) { return p.is_adapter; });
     for (auto& unit : added) std::erase_if(unit.parameters, [](auto& p) { return !p.is_adapter; });
-    base_.require(model);
-    adapters_.require(added);
+    if (auto const unused = base_.require(model); !unused.empty())
+      log::warning(concat(options.model.string(), ": not in the model, and left out: ", unused));
+    auto const unused = adapters_.require(added);
+    TESSERA_VALIDATE(unused.empty(), DataError, options.adapter_file.string(),
+                     " has tensors that are no adapters of this model: ", unused);
     for (auto const& unit : options.units)
       for (auto const& p : unit.parameters) {
         if (p.is_adapter)

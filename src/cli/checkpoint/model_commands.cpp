@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "checkpoint/tables.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/checkpoint/tools/merge.hpp"
@@ -51,7 +52,8 @@ void run_import(ImportArguments const& a) {
   options.max_shard_bytes = parse_size(a.max_shard_size);
   options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
   options.versions = train::build_versions();
-  auto const model = model::make_model(read_config(a), Dtype::fp32);
+  auto const model =
+      model::make_model(train::keep_stored_head(read_config(a), a.source), Dtype::fp32);
   options.model_config = model->config();
   options.units = model->units();
   ByteProgress progress("import");
@@ -155,22 +157,22 @@ void run_merge(MergeArguments const& a) {
   config::TrainingArguments arguments;
   arguments.model_name_or_path = a.model;
   arguments.adapter = a.adapter;
-  auto const config = train::model_config(arguments);
+  auto const config = train::keep_stored_head(train::model_config(arguments), a.model);
   model::ModelOptions model_options = Dtype::fp32;
   model_options.lora = train::lora_options(arguments, config);
   auto const model = model::make_model(config, model_options);
-  checkpoint::MergeOptions options{
-      .model = a.model,
-      .adapter_file = fs::path(a.adapter) / "adapter_model.safetensors",
-      .output = a.output,
-      .units = model->units(),
-      .scale = model_options.lora->scale(),
-      .layout = model_options.lora->transposed ? checkpoint::AdaptedLayout::in_out
-                                               : checkpoint::AdaptedLayout::out_in,
-      .model_config = model->config(),
-      .dtype = model_dtype(a.dtype),
-      .max_shard_bytes = parse_size(a.max_shard_size),
-      .when_present = a.when_present};
+  checkpoint::MergeOptions options{.model = a.model,
+                                   .adapter_file = checkpoint::adapter_weights_file(a.adapter),
+                                   .output = a.output,
+                                   .units = model->units(),
+                                   .scale = model_options.lora->scale(),
+                                   .layout = model_options.lora->transposed
+                                                 ? checkpoint::AdaptedLayout::in_out
+                                                 : checkpoint::AdaptedLayout::out_in,
+                                   .model_config = model->config(),
+                                   .dtype = model_dtype(a.dtype),
+                                   .max_shard_bytes = parse_size(a.max_shard_size),
+                                   .when_present = a.when_present};
   auto const r = checkpoint::merge_adapter(options);
   fmt::print("{}: {} with {} changed by adapters of {}\n", a.output, counted(r.tensors, "tensor"),
              with_commas(r.adapted), a.adapter);
@@ -187,7 +189,7 @@ void add_merge(CLI::App& app) {
       ->required();
   command
       ->add_option("adapter_dir", a->adapter,
-                   "Directory with adapter_config.json and adapter_model.safetensors")
+                   "Directory with adapter_config.json and adapter_model.safetensors or .bin")
       ->required();
   command->add_option("output_dir", a->output, "Directory for the merged model")->required();
   command->add_option("--dtype", a->dtype, "Data type: fp32, bf16 or fp16")->capture_default_str();

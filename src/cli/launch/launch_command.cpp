@@ -1,9 +1,11 @@
 #include "launch/launch_command.hpp"
 
 #include <fmt/format.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <memory>
@@ -11,6 +13,7 @@
 #include "installation.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/run_program.hpp"
+#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/gpu_inventory.hpp"
 #include "tessera/topology/launcher.hpp"
@@ -47,6 +50,7 @@ void launch(LaunchArguments& a) {
   request.local_slots = std::max(1, topology::count_nvidia_devices());
   request.inside_slurm = facts.slurm;
   request.as_root = ::geteuid() == 0;
+  if (auto const* user = ::getpwuid(::geteuid())) request.user = user->pw_name;
   request.program = command_words(a.words, sibling_program("tessera-train").string());
   if (!a.log_dir.empty()) request.program.insert(request.program.end(), {"--log_dir", a.log_dir});
   if (!a.autotuning.empty()) request.program.emplace_back("--auto_tune");
@@ -145,6 +149,65 @@ std::vector<std::string> launch_words(CLI::App const& app, std::vector<std::stri
   return separated;
 }
 
+namespace {
+
+bool is_option(std::string const& word) {
+  return word.size() > 1 && word[0] == '-' &&
+         std::isalpha(static_cast<unsigned char>(word[word.find_first_not_of('-') % word.size()]));
+}
+
+bool is_training_option(std::string const& name) {
+  std::string const bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  bool const negated = bare.starts_with("no_") || bare.starts_with("no-");
+  return config::argument_table().find(bare) ||
+         (negated && config::argument_table().find(bare.substr(3)));
+}
+
+/// The command that the first words name; @p words loses them.
+CLI::App const* take_command(CLI::App const& app, std::vector<std::string>& words) {
+  CLI::App const* command = &app;
+  while (!words.empty()) {
+    auto const found = command->get_subcommands(
+        [&](CLI::App const* sub) { return sub->get_name() == words.front(); });
+    if (found.empty()) break;
+    command = found.front();
+    words.erase(words.begin());
+  }
+  return command;
+}
+
+}  // namespace
+
+std::vector<std::string> with_training_options(CLI::App const& app,
+                                               std::vector<std::string> words) {
+  auto rest = words;
+  auto const* command = take_command(app, rest);
+  if (command == &app || !command->get_option_no_throw("options")) return words;
+  std::vector<std::string> own{words.begin(), words.end() - std::ssize(rest)}, training;
+  bool in_training = false;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    if (rest[i] == "--") {
+      training.insert(training.end(), rest.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                      rest.end());
+      break;
+    }
+    if (!is_option(rest[i])) {
+      (in_training ? training : own).push_back(rest[i]);
+      continue;
+    }
+    std::string const name = rest[i].substr(0, rest[i].find('='));
+    auto const* option = command->get_option_no_throw(name);
+    in_training = !option && is_training_option(name);
+    (in_training ? training : own).push_back(rest[i]);
+    bool const has_value = option && name == rest[i] && option->get_items_expected_min() > 0;
+    if (has_value && i + 1 < rest.size()) own.push_back(rest[++i]);
+  }
+  if (training.empty()) return words;
+  own.emplace_back("--");
+  own.insert(own.end(), training.begin(), training.end());
+  return own;
+}
+
 std::optional<int> count_of(std::string const& text, std::string const& option) {
   if (text.empty() || text == "-1" || text == "auto" || text == "gpu" || text == "cpu") return {};
   int number = 0;
@@ -169,8 +232,10 @@ void add_launch(CLI::App& app) {
                          "Use all hosts and slots except these");
   launch_app->add_option("--num_nodes,--num-nodes,--nnodes", a->num_nodes,
                          "Number of hosts to use, from the first");
-  launch_app->add_option("--num_gpus,--num-gpus,--nproc_per_node,--nproc-per-node", a->num_gpus,
-                         "Ranks per node");
+  launch_app->add_option(
+      "--num_gpus,--num-gpus,--num_accelerators,--num-accelerators,--nproc_per_node,"
+      "--nproc-per-node",
+      a->num_gpus, "Ranks per node");
   launch_app->add_option("--enable_each_rank_log", a->log_dir,
                          "Directory for one log file per rank; becomes --log_dir of tessera-train");
   launch_app

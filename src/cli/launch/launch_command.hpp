@@ -20,6 +20,10 @@ std::vector<std::string> separate_program(CLI::App const& launch, std::vector<st
 /// All words of `tessera`: separate_program() where the command is launch.
 std::vector<std::string> launch_words(CLI::App const& app, std::vector<std::string> words);
 
+/// Words of plan, simulate, estimate, config check and config lr: options of tessera-train follow
+/// "--", also where the user has not written it.
+std::vector<std::string> with_training_options(CLI::App const& app, std::vector<std::string> words);
+
 /// Nodes or ranks per node as DeepSpeed, torchrun and users write them: "4"; nothing for "-1",
 /// "auto", "gpu" and "cpu", which mean all. @throws UsageError for torchrun's ranges such as "1:4"
 std::optional<int> count_of(std::string const& text, std::string const& option);

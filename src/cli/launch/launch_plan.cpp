@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -80,7 +81,7 @@ std::vector<HostSlots> included(std::vector<HostSlots> const& hosts, std::string
   for (auto const& [host, slots] : filter) known(hosts, host, slots, "--include");
   for (auto const& h : hosts)
     if (auto const f = filter.find(h.host); f != filter.end())
-      left.push_back({h.host, f->second.empty() ? h.slots : f->second});
+      left.push_back({h.host, f->second.empty() ? h.slots : f->second, h.user});
   return left;
 }
 
@@ -133,6 +134,15 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
   return words;
 }
 
+/// --host of mpirun takes names only: ssh logs in as the user who starts the job.
+void check_user(LaunchRequest const& request, HostSlots const& h) {
+  TESSERA_VALIDATE(h.user.empty() || h.user == request.user, UsageError, "the hostfile has ",
+                   h.user, '@', h.host, ", but mpirun's --host takes no user name and logs in as ",
+                   request.user, "; write ", h.host,
+                   " in the hostfile, and for another user the lines `Host ", h.host,
+                   "` and `User ", h.user, "` in ~/.ssh/config");
+}
+
 /// One application context per group of consecutive hosts with the same slots.
 std::vector<std::string> mpirun_line(LaunchRequest const& request,
                                      std::vector<HostSlots> const& hosts) {
@@ -143,6 +153,7 @@ std::vector<std::string> mpirun_line(LaunchRequest const& request,
     int ranks = 0;
     std::string list;
     for (; last < hosts.size() && hosts[last].slots == hosts[first].slots; ++last) {
+      check_user(request, hosts[last]);
       ranks += static_cast<int>(hosts[last].slots.size());
       list += concat(list.empty() ? "" : ",", hosts[last].host, ":", hosts[last].slots.size());
     }
@@ -161,7 +172,7 @@ std::vector<std::string> mpirun_line(LaunchRequest const& request,
 
 std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const& source) {
   std::vector<HostSlots> hosts;
-  std::istringstream in(text);
+  std::istringstream in{std::string(without_mark(text))};
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
@@ -174,10 +185,18 @@ std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const
                       std::stoi(slots.substr(6)) > 0;
     TESSERA_VALIDATE(good, DataError, source, ":", number, ": '", line,
                      "' is not of the form: host slots=4");
+    std::size_t const name = host.find('@') + 1;  // 0 without a user
+    std::string const user = host.substr(0, name > 0 ? name - 1 : 0);
+    host = host.substr(name);
+    TESSERA_VALIDATE(!host.empty() && (name == 0 || !user.empty()) &&
+                         host.find_first_of("@:,") == std::string::npos,
+                     DataError, source, ":", number, ": '", line,
+                     "' has no host name that --host of mpirun takes; write host or user@host, "
+                     "without port and without IPv6 address");
     TESSERA_VALIDATE(std::none_of(hosts.begin(), hosts.end(),
                                   [&](HostSlots const& h) { return h.host == host; }),
                      DataError, source, ":", number, ": host ", host, " is listed twice");
-    hosts.push_back({host, first_slots(std::stoi(slots.substr(6)))});
+    hosts.push_back({host, first_slots(std::stoi(slots.substr(6))), user});
   }
   TESSERA_VALIDATE(!hosts.empty(), DataError, source, " lists no hosts");
   return hosts;

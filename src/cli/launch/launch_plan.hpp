@@ -12,10 +12,12 @@ namespace tessera::cli {
 struct HostSlots {
   std::string host;
   std::vector<int> slots;
+  std::string user{};  ///< of "user@host"; empty: the user who starts the job
   bool operator==(HostSlots const&) const = default;
 };
 
-/// Reads lines "host slots=N"; further words, blank lines and comments (#) are ignored.
+/// Reads lines "host slots=N" and "user@host slots=N"; further words, blank lines and comments (#)
+/// are ignored.
 /// @throws DataError for any other line, a duplicate host, or no host
 std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const& source);
 
@@ -26,6 +28,7 @@ struct LaunchRequest {
   std::string include, exclude;  ///< "host1:0,2@host2": hosts with or without slots
   int local_slots = 1;           ///< slots of this machine, used without hosts and num_gpus
   std::vector<std::string> program;
+  std::string user;  ///< who starts the job
   bool inside_slurm = false;
   bool as_root = false;  ///< mpirun refuses to run as root without a flag
 };

@@ -222,9 +222,20 @@ Result report(std::string const& name, std::function<std::string()> const& check
   }
 }
 
+/// The given directory, else that of TMPDIR, which a batch system may have removed.
+fs::path scratch_parent(std::string const& given) {
+  if (!given.empty()) return given;
+  std::error_code missing;
+  auto const parent = fs::temp_directory_path(missing);
+  char const* const named = std::getenv("TMPDIR");
+  TESSERA_VALIDATE(!missing, IoError, "TMPDIR=", named ? named : "", " is not a directory (",
+                   missing.message(), "); unset it, or name an existing directory");
+  return parent;
+}
+
 void selftest(std::string const& given) {
   leave_the_job();
-  fs::path const parent = given.empty() ? fs::temp_directory_path() : fs::path(given);
+  fs::path const parent = scratch_parent(given);
   fmt::print("{}\n", train::version_text("tessera", train::build_versions()));
   Scratch const scratch(parent);
   fmt::print("testing in {}\n", scratch.path().string());
@@ -261,7 +272,7 @@ int ranks_to_measure() {
 
 void measure(std::string const& file, std::string const& given, int ranks) {
   leave_the_job();
-  Scratch const scratch(given.empty() ? fs::temp_directory_path() : fs::path(given));
+  Scratch const scratch(scratch_parent(given));
   if (ranks == 0) ranks = ranks_to_measure();
   Words words{sibling_program("tessera-train").string(), measure_machine_word,
               fs::absolute(file).string(), scratch.path().string()};

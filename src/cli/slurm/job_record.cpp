@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "launch/run_program.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -97,10 +99,22 @@ std::optional<std::int64_t> end_time_in(std::string const& scontrol_text) {
   return seconds < 0 ? std::nullopt : std::optional<std::int64_t>(seconds);
 }
 
-std::optional<std::int64_t> job_end_time(topology::LauncherFacts const& facts) {
-  if (facts.end_time || !facts.slurm) return facts.end_time;
-  return end_time_in(
-      output_of({"scontrol", "show", "job", "-o", facts.job_id}, std::chrono::seconds(5)));
+JobEnd job_end_time(topology::LauncherFacts const& facts, std::int64_t now,
+                    std::function<std::string(std::string const& job)> const& ask) {
+  if (facts.end_time.value_or(0) > now) return {facts.end_time, ""};
+  auto const asked = facts.slurm ? end_time_in(ask(facts.job_id)) : std::nullopt;
+  if (asked.value_or(0) > now) return {asked, ""};
+  if (!facts.end_time) return {};
+  return {std::nullopt,
+          concat("SLURM_JOB_END_TIME=", *facts.end_time, " is ",
+                 human_duration(static_cast<double>(now - *facts.end_time)), " in the past",
+                 facts.slurm ? concat(" and scontrol has no later end of job ", facts.job_id) : "",
+                 "; it is ignored, so the run does not stop before a time limit; unset the "
+                 "variables of an earlier job, or set --time_limit MINUTES")};
+}
+
+std::string ask_scontrol(std::string const& job) {
+  return output_of({"scontrol", "show", "job", "-o", job}, 5s);
 }
 
 }  // namespace tessera::cli

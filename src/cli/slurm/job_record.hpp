@@ -2,6 +2,7 @@
 /// The state of a Slurm job, from sacct, scontrol and the job's log file.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -37,9 +38,19 @@ std::string evidence_in(std::string const& log);
 /// for "Unknown" or "None".
 std::optional<std::int64_t> end_time_in(std::string const& scontrol_text);
 
-/// End of the job's time limit, in seconds since 1970: from the environment, otherwise by one
-/// scontrol call of at most 5 s. Call it on rank 0 only: thousands of calls overload Slurm's
-/// controller.
-std::optional<std::int64_t> job_end_time(topology::LauncherFacts const& facts);
+struct JobEnd {
+  std::optional<std::int64_t> time;  ///< seconds since 1970
+  std::string problem;               ///< a warning: why no time is obeyed
+};
+/// End of the job's time limit: SLURM_JOB_END_TIME, otherwise, and where that is before @p now
+/// (seconds since 1970) because the limit was extended, what scontrol says. A time in the past is
+/// not obeyed: the variable is left from an earlier job.
+/// @param ask  the output of `scontrol show job -o` for a job
+JobEnd job_end_time(topology::LauncherFacts const& facts, std::int64_t now,
+                    std::function<std::string(std::string const& job)> const& ask);
+
+/// `scontrol show job -o`, for at most 5 s. Call it on rank 0 only: thousands of calls overload
+/// Slurm's controller.
+std::string ask_scontrol(std::string const& job);
 
 }  // namespace tessera::cli

@@ -8,6 +8,7 @@
 
 #include "launch/run_program.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -55,7 +56,7 @@ std::vector<std::string> preamble(JobSettings const& settings) {
 SiteProfile parse_site_profile(std::string const& text, std::string const& source) {
   SiteProfile site;
   int number = 0;
-  for (auto const& line : lines_of(text)) {
+  for (auto const& line : lines_of(std::string(without_mark(text)))) {
     ++number;
     std::size_t const start = line.find_first_not_of(" \t");
     if (start == std::string::npos || line[start] == '#') continue;

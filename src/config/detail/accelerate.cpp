@@ -13,6 +13,7 @@
 #include "detail/number_text.hpp"
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -20,6 +21,15 @@ namespace {
 using enum OptionType;
 
 char const* const by_launcher = "no effect: srun or mpirun starts the ranks";
+
+/// {ipex: false, use_xpu: false}, or sizes of parallelism of 1.
+bool is_off(ConfigTree const& block) {
+  return block.is_object() && std::ranges::all_of(block.as_object(), [](auto const& member) {
+           auto const& [name, value] = member;
+           return value != ConfigTree(true) &&
+                  !(name.ends_with("_size") && value.is_number() && value.as_double() > 1.0);
+         });
+}
 
 void add_launch(OptionTable& t) {
   t.add(choice, "compute_environment", "LOCAL_MACHINE", "where the job runs")
@@ -34,16 +44,26 @@ void add_launch(OptionTable& t) {
   for (char const* name :
        {"same_network", "enable_cpu_affinity", "debug", "tpu_use_cluster", "tpu_use_sudo"})
     t.add(boolean, name, {}, "how ranks are started").hint(by_launcher);
-  t.add(list, "tpu_env", {}, "environment of TPUs").hint(by_launcher);
+  for (char const* name : {"tpu_env", "tpu_vm", "tpu_name", "tpu_zone", "command_file", "commands"})
+    t.add(json, name, {}, "how `accelerate tpu-config` reaches TPUs")
+        .shown_as("text")
+        .hint("no effect: no TPUs are used");
+  t.add(json, "mpirun_config", {}, "how ranks are started").shown_as("object").hint(by_launcher);
   t.add(json, "downcast_bf16", {}, "precision of TPUs").shown_as("text").hint("no effect");
   t.add(json, "dynamo_config", {}, "compiler")
       .shown_as("object")
       .hint("no effect: all kernels are compiled when Tessera is built");
-  for (char const* name : {"megatron_lm_config", "fp8_config", "mpirun_config", "ipex_config",
-                           "parallelism_config", "tp_config"})
-    t.add(json, name, {}, "other kinds of parallelism and precision")
+  t.add(json, "megatron_lm_config", {}, "Megatron-LM")
+      .shown_as("object")
+      .hint("no effect without distributed_type MEGATRON_LM");
+  t.add(json, "fp8_config", {}, "recipe of fp8")
+      .shown_as("object")
+      .hint("no effect without mixed_precision fp8");
+  for (char const* name : {"ipex_config", "parallelism_config", "tp_config"})
+    t.add(json, name, {}, "other kinds of parallelism and devices")
         .shown_as("object")
-        .refuse("remove the block");
+        .refuse("remove the block")
+        .unless(is_off);
 }
 
 void add_deepspeed(OptionTable& t) {
@@ -93,11 +113,26 @@ OptionTable build_accelerate_table() {
 }
 
 /// PyYAML reads an unquoted no as false.
-ConfigTree with_words(ConfigTree document) {
-  for (char const* name : {"mixed_precision", "distributed_type"})
+void restore_words(ConfigTree& document) {
+  for (char const* name : {"mixed_precision", "distributed_type", "dynamo_backend"})
     if (auto const* value = document.find(name); value && *value == ConfigTree(false))
-      document.set(name, std::string_view(name) == "distributed_type" ? "NO" : "no");
-  return document;
+      document.set(name, std::string_view(name) == "mixed_precision" ? "no" : "NO");
+}
+
+/// Translates keys of old files as Accelerate 1.15 does (BaseConfig.process_config): fp16 is
+/// mixed_precision where that is absent, dynamo_backend is a member of dynamo_config.
+void translate_old_keys(ConfigTree& document) {
+  if (auto const* fp16 = document.find("fp16")) {
+    bool const on = *fp16 == ConfigTree(true);
+    if (!document.contains("mixed_precision")) document.set("mixed_precision", on ? "fp16" : "no");
+    document.erase("fp16");
+  }
+  if (auto const* backend = document.find("dynamo_backend")) {
+    auto config = ConfigTree::object();
+    if (*backend != ConfigTree("NO")) config.set("dynamo_backend", *backend);
+    document.set("dynamo_config", config.size() > 0 ? config : ConfigTree());
+    document.erase("dynamo_backend");
+  }
 }
 
 ConfigTree deepspeed_tree(OptionValues const& keys) {
@@ -138,7 +173,11 @@ OptionTable const& accelerate_table() {
 }
 
 AccelerateConfig read_accelerate(ConfigTree const& given, std::string const& source) {
-  ConfigTree const document = with_words(given);
+  ConfigTree document = given;
+  if (document.is_object()) {
+    restore_words(document);
+    translate_old_keys(document);
+  }
   OptionValues const keys = parse_nested(accelerate_table(), document, source);
   auto const text = [&](char const* name) {
     return keys.value(accelerate_table(), name).as_string();
@@ -319,6 +358,7 @@ ConfigTree read_yaml(std::filesystem::path const& file) {
   text.resize(static_cast<std::size_t>(in.gcount()));
   TESSERA_VALIDATE(text.size() <= max_bytes, DataError, file.string(),
                    " has more than 1 MiB; a configuration is smaller");
+  require_narrow(text, file.string());
   return parse_yaml(text, file.string());
 }
 
@@ -346,6 +386,8 @@ OptionTable build_fsdp_table() {
         "true or full_shard: stage 3; false or shard_grad_op: stage 2")
       .shown_as("true, false or a strategy");
   t.add(boolean, "activation_checkpointing", false, "the same as --gradient_checkpointing");
+  t.add(boolean, "activation_checkpointing_offload", false, "activation checkpoints in host memory")
+      .refuse("leave it out, or use activation_checkpointing.cpu_checkpointing of DeepSpeed");
   for (char const* name : {"cpu_offload", "offload_params"})
     t.add(boolean, name, false, "keep parameters in host memory");
   t.add(boolean, "xla", false, "FSDP of PyTorch/XLA").refuse("leave it out");

@@ -107,6 +107,13 @@ CanonicalConfig canonical_config(ConfigTree tree, std::string const& source) {
     out.tree.set("bf16", ConfigTree(*old));
     out.tree.erase("bfloat16");
   }
+  // Accelerate writes infinity for "never"
+  if (auto const* steps = out.tree.find("steps_per_print"); steps && steps->is_string())
+    for (char const* endless : {"inf", ".inf", "infinity"})
+      if (lower(steps->as_string()) == endless) {
+        out.tree.set("steps_per_print", 0);
+        break;
+      }
   collapse_lists(out.tree);
   canonicalize_type(out.tree, "optimizer", source);
   canonicalize_type(out.tree, "scheduler", source);

@@ -1,5 +1,6 @@
 #include "detail/deepspeed_zero.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -126,6 +127,9 @@ void add_profilers(OptionTable& t) {
 
 void add_observation(OptionTable& t) {
   t.group("Log and measure");
+  t.add(integer, "seed", {}, "no key of DeepSpeed").hint("no effect, as in DeepSpeed: use --seed");
+  t.add(integer, "local_rank", {}, "no key of DeepSpeed")
+      .hint("no effect, as in DeepSpeed: MPI knows the ranks");
   t.add(integer, "steps_per_print", {},
         "steps between log lines, in addition to those of --logging_steps; 0: none")
       .at_least(0)
@@ -221,15 +225,62 @@ void add_autotuning(OptionTable& t) {
                      "j:arg_mappings j:model_info s:model_info_path i:mp_size");
 }
 
+/// No technique of the tree has {"enabled": true}.
+bool switches_nothing_on(ConfigTree const& value) {
+  if (value.is_bool()) return !value.as_bool();
+  if (value.is_object())
+    return std::ranges::all_of(value.as_object(), [](auto const& member) {
+      return member.first != "enabled"
+                 ? !member.second.is_object() || switches_nothing_on(member.second)
+                 : member.second == ConfigTree(false);
+    });
+  return false;
+}
+
+/// One rank per model: DeepSpeed divides a model from sizes above 1 on, and into pipeline stages
+/// only a PipelineModule.
+bool divides_nothing(ConfigTree const& value) {
+  if (value.is_bool()) return !value.as_bool();
+  if (!value.is_object()) return false;
+  return std::ranges::all_of(value.as_object(), [](auto const& member) {
+    auto const& [name, size] = member;
+    if (name == "tp") return divides_nothing(size);
+    bool const divides = name == "autotp_size" || name == "tp_size" || name == "stages";
+    return !divides || size.is_null() || size == ConfigTree("auto") ||
+           (size.is_number() && size.as_double() <= 1.0);
+  });
+}
+
+bool quantizes_nothing(ConfigTree const& value) {
+  if (!value.is_object()) return false;
+  auto const* enabled = value.find("enabled");
+  if (enabled && *enabled == ConfigTree(false)) return true;
+  return std::ranges::all_of(value.as_object(), [](auto const& member) {
+    bool const settings =
+        member.first == "quantized_initialization" || member.first == "post_init_quant";
+    return !settings || (member.second.is_object() && member.second.size() == 0);
+  });
+}
+
+bool is_dense(ConfigTree const& value) {
+  auto const* mode = value.is_object() ? value.find("mode") : nullptr;
+  return mode && *mode == ConfigTree("dense");
+}
+
 void add_model_features(OptionTable& t) {
   char const* const uncompressed = "remove the block; train without compression";
   add_feature(t, {"quantize_training", "enabled", "quantization", uncompressed,
                   "j:quantize_bits j:quantize_schedule i:quantize_groups j:fp16_mixed_quantize "
                   "b:quantize_verbose b:quantizer_kernel s:quantize_type s:rounding"});
-  t.add(json, "compression_training", {}, "pruning and quantization").refuse(uncompressed);
-  t.add(json, "weight_quantization", {}, "quantization").refuse(uncompressed);
+  t.add(json, "compression_training", {}, "pruning and quantization")
+      .refuse(uncompressed)
+      .unless(switches_nothing_on);
+  t.add(json, "weight_quantization", {}, "quantization")
+      .refuse(uncompressed)
+      .unless(quantizes_nothing);
   t.add(json, "sparse_attention", {}, "sparse attention")
-      .refuse("remove the block; attention is dense");
+      .refuse("remove the block; attention is dense")
+      .unless(is_dense);
   add_feature(t, {"progressive_layer_drop", "enabled", "layer dropping", "remove the block",
                   "r:theta r:gamma"});
   add_feature(t, {"eigenvalue", "enabled", "eigenvalues for quantization", "remove the block",
@@ -251,7 +302,7 @@ void add_model_features(OptionTable& t) {
 void add_parallelism(OptionTable& t) {
   char const* const data_only = "only data parallelism is supported; remove the block";
   for (char const* name : {"tensor_parallel", "pipeline"})
-    t.add(json, name, {}, "other kinds of parallelism").refuse(data_only);
+    t.add(json, name, {}, "other kinds of parallelism").refuse(data_only).unless(divides_nothing);
   add_feature(t, {"expert_parallel", "enabled", "expert parallelism", data_only,
                   "i:autoep_size i:expert_tensor_parallel_size"});
   for (char const* name : {"sequence_parallel_size", "data_parallel_size"})

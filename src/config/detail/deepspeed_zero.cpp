@@ -439,9 +439,11 @@ ResolvedOffload resolve_offload(
   std::string const optimizer = zero + "offload_optimizer.";
   o.optimizer = device_of(written(optimizer + "device"));
   o.parameters = device_of(written(zero + "offload_param.device"));
-  TESSERA_VALIDATE(o.parameters == OffloadDevice::none || stage == 3, ConfigError, source,
-                   ": offload_param needs zero_optimization.stage 3; stage ", stage,
-                   " keeps the weights on every rank");
+  if (o.parameters != OffloadDevice::none && stage != 3) {  // as in DeepSpeed
+    o.parameters = OffloadDevice::none;
+    out.notes.push_back(concat("offload_param: no effect at zero_optimization.stage ", stage,
+                               ", where every rank keeps the weights; stage 3 offloads them"));
+  }
   if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
     out.notes.emplace_back(offload_to_cpu);
   std::string const parameters = zero + "offload_param.";

@@ -24,7 +24,7 @@ class Reader {
   Reader(std::string_view text, std::string const& source,
          nlohmann::json_sax<nlohmann::json>& events)
       : text_(text), source_(source), events_(events) {
-    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;  // byte order mark
+    at_ = text_.size() - without_mark(text_).size();
   }
 
   void read() {

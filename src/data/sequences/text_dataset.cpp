@@ -42,7 +42,9 @@ std::string describe(SequenceRequest const& r, Tokenizer const& tokenizer) {
                 ' ', static_cast<int>(r.part.kind), ' ', r.part.percent, ' ',
                 static_cast<int>(r.line_breaks), ' ', r.text.extension().string(),
                 r.broken_records == BrokenRecords::skip ? " skip" : "", r.append_eos ? " eos" : "",
-                r.mixture.empty() ? "" : " mixture ", r.mixture);
+                r.mixture.empty() ? "" : " mixture ", r.mixture,
+                r.column.name.empty() || r.column.name == "text" ? "" : " column ",
+                r.column.name == "text" ? "" : r.column.name);
 }
 
 using Files = std::vector<fs::path>;
@@ -79,7 +81,7 @@ Range range_of(RecordPart const& part, std::int64_t count) {
 }
 
 detail::RecordFiles open_files(SequenceRequest const& request, Files const& files) {
-  return {files, request.line_breaks, request.broken_records};
+  return {files, request.line_breaks, request.broken_records, request.column};
 }
 
 Range find_range(SequenceRequest const& request, Files const& files) {
@@ -274,6 +276,15 @@ void build(SequenceRequest const& request, Files const& files, Tokenizer const& 
 std::int64_t split_boundary(std::int64_t records, int percent) {
   return static_cast<std::int64_t>(
       std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
+}
+
+TextColumn text_column_of(SequenceRequest const& request) {
+  Files const files = find_text_files(request.text);
+  if (detail::is_token_file(files.front())) return {};
+  auto reader = open_files(request, files);
+  std::string record;
+  reader.next(record);
+  return reader.column();
 }
 
 fs::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer) {

@@ -53,9 +53,9 @@ T value_of(arrow::Result<T> result, fs::path const& file) {
   return std::move(result).ValueUnsafe();
 }
 
-int text_column(arrow::Schema const& schema, fs::path const& file) {
+int text_column(arrow::Schema const& schema, fs::path const& file, TextColumn& shared) {
   TESSERA_VALIDATE(schema.num_fields() > 0, DataError, file.string(), " has no columns");
-  int const column = std::max(schema.GetFieldIndex("text"), 0);
+  int const column = static_cast<int>(find_column(shared, schema.field_names(), file));
   auto const type = schema.field(column)->type();
   TESSERA_VALIDATE(type->id() == arrow::Type::STRING || type->id() == arrow::Type::LARGE_STRING,
                    DataError, file.string(), ": the column '", schema.field(column)->name(),
@@ -66,8 +66,10 @@ int text_column(arrow::Schema const& schema, fs::path const& file) {
 
 class ArrowReader : public RecordReader {
  public:
-  explicit ArrowReader(fs::path const& file)
-      : file_(file), in_(value_of(arrow::io::ReadableFile::Open(file.string()), file)) {
+  ArrowReader(fs::path const& file, TextColumn& shared)
+      : file_(file),
+        shared_(shared),
+        in_(value_of(arrow::io::ReadableFile::Open(file.string()), file)) {
     if (file.extension() == ".parquet")
       open_parquet();
     else
@@ -100,7 +102,7 @@ class ArrowReader : public RecordReader {
     std::shared_ptr<arrow::Schema> schema;
     auto const status = parquet_->GetSchema(&schema);
     TESSERA_VALIDATE(status.ok(), DataError, file_.string(), ": ", status.message());
-    int const column = text_column(*schema, file_);
+    int const column = text_column(*schema, file_, shared_);
     std::vector<int> groups(static_cast<std::size_t>(parquet_->num_row_groups()));
     for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<int>(i);
     batches_ = value_of(parquet_->GetRecordBatchReader(groups, {leaf_of(*schema, column)}), file_);
@@ -123,13 +125,13 @@ class ArrowReader : public RecordReader {
     auto const magic = value_of(in_->ReadAt(0, 6), file_);
     if (magic->ToString() == "ARROW1") {
       file_reader_ = value_of(arrow::ipc::RecordBatchFileReader::Open(in_), file_);
-      column_ = text_column(*file_reader_->schema(), file_);
+      column_ = text_column(*file_reader_->schema(), file_, shared_);
       rows_ = value_of(file_reader_->CountRows(), file_);
     } else {
       auto const at_start = in_->Seek(0);
       TESSERA_VALIDATE(at_start.ok(), IoError, file_.string(), ": ", at_start.message());
       batches_ = value_of(arrow::ipc::RecordBatchStreamReader::Open(in_), file_);
-      column_ = text_column(*batches_->schema(), file_);
+      column_ = text_column(*batches_->schema(), file_, shared_);
     }
   }
 
@@ -161,6 +163,7 @@ class ArrowReader : public RecordReader {
   }
 
   fs::path file_;
+  TextColumn& shared_;
   std::shared_ptr<arrow::io::ReadableFile> in_;
   std::unique_ptr<parquet::arrow::FileReader> parquet_;
   std::shared_ptr<arrow::RecordBatchReader> batches_;
@@ -173,9 +176,9 @@ class ArrowReader : public RecordReader {
 
 }  // namespace
 
-std::unique_ptr<RecordReader> open_arrow(fs::path const& file) {
+std::unique_ptr<RecordReader> open_arrow(fs::path const& file, TextColumn& column) {
   try {
-    return std::make_unique<ArrowReader>(file);
+    return std::make_unique<ArrowReader>(file, column);
   } catch (parquet::ParquetException const& error) {
     throw DataError(concat(file.string(), " cannot be read: ", error.what()));
   }
@@ -185,7 +188,7 @@ std::unique_ptr<RecordReader> open_arrow(fs::path const& file) {
 
 bool reads_arrow() { return false; }
 
-std::unique_ptr<RecordReader> open_arrow(fs::path const& file) {
+std::unique_ptr<RecordReader> open_arrow(fs::path const& file, TextColumn& /*column*/) {
   throw ConfigError(
       concat("cannot read ", file.string(),
              ": this Tessera was built without Apache Arrow; build it with "

@@ -14,13 +14,22 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 
+#include "tessera/core/text.hpp"
+
 namespace tessera::data::detail {
 namespace {
 constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
 }  // namespace
 
 ByteStream::ByteStream(std::filesystem::path file)
-    : file_(std::move(file)), source_(open_source(file_)), buffer_(buffer_bytes) {}
+    : file_(std::move(file)), source_(open_source(file_)), buffer_(buffer_bytes) {
+  require_narrow(available(), file_.string());
+}
+
+void ByteStream::skip_mark() {
+  std::string_view const first = available();
+  skip(first.size() - without_mark(first).size());
+}
 
 bool ByteStream::fill() {
   at_ = 0;

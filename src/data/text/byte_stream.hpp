@@ -27,7 +27,7 @@ std::unique_ptr<ByteSource> open_source(std::filesystem::path const& file);
 
 class ByteStream {
  public:
-  /// @throws IoError if the file cannot be opened.
+  /// @throws IoError if the file cannot be opened, DataError for text in UTF-16 or UTF-32.
   explicit ByteStream(std::filesystem::path file);
 
   /// The next byte, or -1 at the end.
@@ -40,6 +40,8 @@ class ByteStream {
                                 : std::string_view();
   }
   void skip(std::size_t bytes) { at_ += bytes; }
+  /// Skips the byte order mark of UTF-8; called first.
+  void skip_mark();
   /// Puts bytes back in front of what follows.
   void unread(std::string_view bytes);
 

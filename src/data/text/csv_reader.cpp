@@ -1,24 +1,20 @@
 #include "text/csv_reader.hpp"
 
-#include <algorithm>
-
 #include "tessera/core/error.hpp"
 
 namespace tessera::data::detail {
 namespace {
 
 constexpr std::size_t max_field_bytes = std::size_t{1} << 30;  // the tokenizer's limit
-constexpr char const* byte_order_mark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-CsvReader::CsvReader(std::filesystem::path const& file) : in_(file) {
-  if (in_.available().starts_with(byte_order_mark)) in_.skip(3);
+CsvReader::CsvReader(std::filesystem::path const& file, TextColumn& column) : in_(file) {
+  in_.skip_mark();
   TESSERA_VALIDATE(read_row(row_), DataError, file.string(),
                    " has no header; the first row of a CSV file names its columns");
   columns_ = row_.size();
-  auto const text = std::ranges::find(row_, "text");
-  column_ = text == row_.end() ? 0 : static_cast<std::size_t>(text - row_.begin());
+  column_ = find_column(column, row_, file);
 }
 
 /// "\r\n" and "\r" are taken as "\n".

@@ -17,7 +17,7 @@ namespace tessera::data::detail {
 class CsvReader : public RecordReader {
  public:
   /// Reads the header. @throws DataError for a file without one.
-  explicit CsvReader(std::filesystem::path const& file);
+  CsvReader(std::filesystem::path const& file, TextColumn& column);
   bool skip_broken() override { return true; }  // the row has been read
   std::int64_t position() const override { return in_.position(); }
 

@@ -18,14 +18,17 @@ std::int64_t bytes_of(std::filesystem::path const& file) {
 }  // namespace
 
 RecordFiles::RecordFiles(std::vector<std::filesystem::path> files, LineBreaks line_breaks,
-                         BrokenRecords broken)
-    : files_(std::move(files)), line_breaks_(line_breaks), broken_(broken) {
+                         BrokenRecords broken, TextColumn column)
+    : files_(std::move(files)),
+      line_breaks_(line_breaks),
+      broken_(broken),
+      column_(std::move(column)) {
   for (auto const& file : files_) total_bytes_ += bytes_of(file);
 }
 
 bool RecordFiles::open_next() {
   if (opened_ == files_.size()) return false;
-  reader_ = open_records(files_[opened_++], line_breaks_);
+  reader_ = open_records(files_[opened_++], line_breaks_, column_);
   skipped_in_file_ = 0;
   return true;
 }

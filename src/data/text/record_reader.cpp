@@ -47,7 +47,8 @@ class LineReader : public RecordReader {
 /// Consecutive objects (JSON lines) or one array of objects; holds one object at a time.
 class JsonReader : public RecordReader {
  public:
-  explicit JsonReader(std::filesystem::path const& file) : in_(file) {
+  JsonReader(std::filesystem::path const& file, TextColumn& column) : in_(file), column_(column) {
+    in_.skip_mark();
     in_array_ = skip_space() == '[';
     if (in_array_) in_.get();
   }
@@ -147,7 +148,7 @@ class JsonReader : public RecordReader {
     std::string text;
     append_valid_utf8(object_, text);
     try {
-      return ConfigTree::parse(text, where());
+      return ConfigTree::parse_record(text, where());
     } catch (DataError const& error) {
       throw BrokenRecord(error.what());
     }
@@ -157,15 +158,20 @@ class JsonReader : public RecordReader {
     if (!find_object()) return false;
     read_object();
     ConfigTree const tree = parse_object();
-    if (column_.empty() && !tree.as_object().empty())
-      column_ = tree.contains("text") ? "text" : tree.as_object().front().first;
-    auto const* text = tree.find(column_);
-    TESSERA_VALIDATE(text, data::detail::BrokenRecord, where(), " has no member '", column_,
-                     "', which the first record has");
-    TESSERA_VALIDATE(column_ == "text" || !tree.contains("text"), data::detail::BrokenRecord,
-                     where(), " has a member 'text', which the first record lacks");
-    TESSERA_VALIDATE(text->is_string(), data::detail::BrokenRecord, where(), ": '", column_,
-                     "' is ", text->type_name(),
+    if (column_.name.empty() && !tree.as_object().empty())
+      column_ = {tree.contains("text") ? "text" : tree.as_object().front().first, in_.file()};
+    std::string const& column = column_.name;
+    std::string const first =
+        column_.file == in_.file() ? "the first record" : "the first of " + column_.file.string();
+    auto const* text = tree.find(column);
+    TESSERA_VALIDATE(text, data::detail::BrokenRecord, where(), " has no member '", column,
+                     "', which ", first, " has");
+    TESSERA_VALIDATE(std::ranges::count(tree.as_object(), column, &ConfigTree::Member::first) == 1,
+                     data::detail::BrokenRecord, where(), " has the member '", column, "' twice");
+    TESSERA_VALIDATE(column == "text" || !tree.contains("text"), data::detail::BrokenRecord,
+                     where(), " has a member 'text', which ", first, " lacks");
+    TESSERA_VALIDATE(text->is_string(), data::detail::BrokenRecord, where(), ": '", column, "' is ",
+                     text->type_name(),
                      "; expected a string. Write one "
                      "object per record: {\"text\": \"...\"}");
     bytes = text->as_string();
@@ -177,10 +183,24 @@ class JsonReader : public RecordReader {
   bool can_skip_ = false;                    ///< the end of the current object is known
   std::int64_t number_ = 0;                  ///< of the current record, from 1
   std::int64_t line_ = 1, record_line_ = 1;  ///< of the next byte; where the record begins
-  std::string column_, object_;
+  TextColumn& column_;
+  std::string object_;
 };
 
 }  // namespace
+
+std::size_t find_column(TextColumn& column, std::vector<std::string> const& names,
+                        std::filesystem::path const& file) {
+  auto const place = [&](std::string const& name) { return std::ranges::find(names, name); };
+  bool const has_text = place("text") != names.end();
+  if (column.name.empty()) column = {has_text ? "text" : names.front(), file};
+  auto const found = place(column.name);
+  TESSERA_VALIDATE(found != names.end(), DataError, file.string(), " has no column '", column.name,
+                   "', which ", column.file.string(), " has; give all files the same columns");
+  TESSERA_VALIDATE(column.name == "text" || !has_text, DataError, file.string(),
+                   " has a column 'text', which ", column.file.string(), " lacks");
+  return static_cast<std::size_t>(found - names.begin());
+}
 
 bool RecordReader::next(std::string& record) {
   if (!next_raw(bytes_)) return false;
@@ -190,12 +210,12 @@ bool RecordReader::next(std::string& record) {
 }
 
 std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
-                                           LineBreaks line_breaks) {
+                                           LineBreaks line_breaks, TextColumn& column) {
   std::string const kind = kind_of_file(file).string();
   if (kind == ".txt") return std::make_unique<LineReader>(file, line_breaks);
-  if (kind == ".json" || kind == ".jsonl") return std::make_unique<JsonReader>(file);
-  if (kind == ".csv") return std::make_unique<CsvReader>(file);
-  if (kind == ".parquet" || kind == ".arrow") return open_arrow(file);
+  if (kind == ".json" || kind == ".jsonl") return std::make_unique<JsonReader>(file, column);
+  if (kind == ".csv") return std::make_unique<CsvReader>(file, column);
+  if (kind == ".parquet" || kind == ".arrow") return open_arrow(file, column);
   throw ConfigError(
       concat("cannot read ", file.string(),
              ": unknown extension; Tessera reads .txt (one record per line), .json or .jsonl "

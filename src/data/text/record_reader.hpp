@@ -37,10 +37,15 @@ class RecordReader {
   std::int64_t replacements_ = 0;
 };
 
-/// The reader for the file's extension. @throws ConfigError for an unsupported extension, IoError
-/// if the file cannot be read.
+/// The place of the data set's column in a header, which decides on it if no file before did.
+/// @throws DataError when the header has no such column
+std::size_t find_column(TextColumn& column, std::vector<std::string> const& names,
+                        std::filesystem::path const& file);
+
+/// The reader for the file's extension. @p column outlives it. @throws ConfigError for an
+/// unsupported extension, IoError if the file cannot be read.
 std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
-                                           LineBreaks line_breaks);
+                                           LineBreaks line_breaks, TextColumn& column);
 
 // Records of Parquet and Arrow files, by Apache Arrow's libraries where the build has them.
 
@@ -55,6 +60,6 @@ std::vector<std::filesystem::path> files_of_saved_dataset(std::filesystem::path 
 
 /// A record is the column text, else the first one, of each row; it must hold strings. .arrow is
 /// Arrow's stream format, as datasets writes it, or its file format.
-std::unique_ptr<RecordReader> open_arrow(std::filesystem::path const& file);
+std::unique_ptr<RecordReader> open_arrow(std::filesystem::path const& file, TextColumn& column);
 
 }  // namespace tessera::data::detail

@@ -44,17 +44,22 @@ class Sources {
  public:
   std::string take(fs::path const& file, TokenizerFile& into) {
     std::string text = read_bytes_of(file);
-    std::uint64_t const sum = xxh3(text);
-    hash_.update(&sum, sizeof sum);
-    into.files.push_back(file);
-    into.fingerprint = hash_.digest();
-    return text;
+    if (file.extension() == ".model") return hashed(std::move(text), file, into);  // no text
+    require_narrow(text, file.string());
+    return std::string(without_mark(hashed(std::move(text), file, into)));
   }
   ConfigTree take_json(fs::path const& file, TokenizerFile& into) {
     return ConfigTree::parse(take(file, into), file.string());
   }
 
  private:
+  std::string hashed(std::string text, fs::path const& file, TokenizerFile& into) {
+    std::uint64_t const sum = xxh3(text);
+    hash_.update(&sum, sizeof sum);
+    into.files.push_back(file);
+    into.fingerprint = hash_.digest();
+    return text;
+  }
   Xxh3Stream hash_;
 };
 
@@ -98,19 +103,54 @@ std::int64_t read_max_length(ConfigTree const& config, std::string const& where)
 
 constexpr char const* gpt2_end_of_text = "<|endoftext|>";
 
-/// tokenizer_config.json, with the members that only the older special_tokens_map.json has.
+bool names_token(ConfigTree const& config, std::string const& content) {
+  auto const is_it = [&](ConfigTree const& value) {
+    return !value.is_null() && read_special_token(value).content == content;
+  };
+  for (char const* name : named_tokens)
+    if (auto const* value = config.find(name); value && is_it(*value)) return true;
+  return std::ranges::any_of(token_lists, [&](char const* name) {
+    auto const* list = config.find(name);
+    return list && list->is_array() && std::ranges::any_of(list->as_array(), is_it);
+  });
+}
+
+/// added_tokens.json, {"token": id}, as the added_tokens_decoder that replaced it.
+ConfigTree decoder_of(ConfigTree const& tree, ConfigTree const& config, fs::path const& file) {
+  TESSERA_VALIDATE(tree.is_object(), DataError, file.string(), " holds ", tree.type_name(),
+                   "; expected an object of tokens and ids");
+  ConfigTree decoder = ConfigTree::object();
+  for (auto const& [content, id] : tree.as_object()) {
+    TESSERA_VALIDATE(is_token_id(id), DataError, file.string(), ": the id of '", content, "' is ",
+                     id.dump());
+    TESSERA_VALIDATE(!decoder.contains(id.dump()), DataError, file.string(), ": '", content,
+                     "' has the id ", id.dump(), ", which another token has, too");
+    bool const special = names_token(config, content);
+    decoder.set(id.dump(), ConfigTree::object()
+                               .set("content", content)
+                               .set("special", special)
+                               .set("normalized", !special));
+  }
+  return decoder;
+}
+
+/// tokenizer_config.json and the older files next to it. As transformers 5.24 does: where the first
+/// has no added_tokens_decoder, special_tokens_map.json is read and wins, and so is
+/// added_tokens.json.
 ConfigTree read_config_files(fs::path const& folder, Sources& sources, TokenizerFile& out) {
   ConfigTree config = ConfigTree::object();
   for (char const* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    if (!fs::exists(folder / name)) continue;
+    if (!fs::exists(folder / name) || config.contains("added_tokens_decoder")) continue;
     ConfigTree const tree = sources.take_json(folder / name, out);
     TESSERA_VALIDATE(tree.is_object(), DataError, (folder / name).string(), " holds ",
                      tree.type_name(), "; expected an object");
     TESSERA_VALIDATE(tree.size() <= max_config_members, DataError, (folder / name).string(),
                      " has ", tree.size(), " members; at most ", max_config_members, " are read");
-    for (auto const& [key, value] : tree.as_object())
-      if (!config.contains(key)) config.set(key, value);
+    for (auto const& [key, value] : tree.as_object()) config.set(key, value);
   }
+  fs::path const added = folder / "added_tokens.json";
+  if (!config.contains("added_tokens_decoder") && fs::exists(added))
+    config.set("added_tokens_decoder", decoder_of(sources.take_json(added, out), config, added));
   return config;
 }
 
@@ -298,6 +338,10 @@ TokenizerFile read_tokenizer_file(fs::path const& path) {
         read_sentence_piece(folder / model, out);
         return out;
       }
+    TESSERA_VALIDATE(two_files || !fs::exists(folder / "vocab.txt"), ConfigError, folder.string(),
+                     " has a tokenizer in vocab.txt, which Tessera does not read; convert it once: "
+                     "python -c \"import transformers; "
+                     "transformers.AutoTokenizer.from_pretrained('DIR').save_pretrained('DIR')\"");
     TESSERA_VALIDATE(two_files, IoError, "no tokenizer in ", folder.string(),
                      ": neither tokenizer.json nor tokenizer.model nor both vocab.json and "
                      "merges.txt exist");

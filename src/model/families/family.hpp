@@ -78,6 +78,7 @@ struct LlamaFields {
   std::string_view epsilon = "rms_norm_eps";
   std::string_view activation = "hidden_act";
   double rotated_part = 1.0;  ///< default of partial_rotary_factor
+  RotaryFields::Names rotary_names = RotaryFields::Names::general;
 };
 /// The fields, names and parts that families derived from Llama share: root mean square norms
 /// before the branches, rotary positions, grouped queries, a gated perceptron, no biases.

@@ -202,7 +202,7 @@ using kernels::RotaryScaling;
 ConfigTree parameters_of(ConfigTree const& config) {
   for (char const* key : {"rope_scaling", "rope_parameters"}) {
     ConfigTree const* const found = config.find(key);
-    if (!found || found->is_null()) continue;
+    if (!found || found->is_null() || (found->is_object() && found->size() == 0)) continue;
     TESSERA_VALIDATE(found->is_object(), ConfigError, "config.json: ", key, " is ",
                      found->type_name(), "; it must be an object or null");
     for (char const* nested : {"full_attention", "sliding_attention"})
@@ -214,16 +214,29 @@ ConfigTree parameters_of(ConfigTree const& config) {
   return ConfigTree::object();
 }
 
-RotaryScaling scaling_of(ConfigTree const& parameters) {
-  std::string const type =
-      parameters.get_string("rope_type", parameters.get_string("type", "default"));
+std::string type_of(ConfigTree const& parameters) {
+  return parameters.get_string("rope_type", parameters.get_string("type", "default"));
+}
+
+/// Phi3Config of transformers 5.24: convert_rope_params_to_dict() and validate_rope().
+RotaryScaling scaling_of_phi3(std::string const& type) {
+  if (type == "default") return RotaryScaling::none;
+  for (char const* name : {"longrope", "su", "yarn"})
+    if (type == name) return RotaryScaling::longrope;
+  throw ConfigError(concat("config.json: rope_type '", type,
+                           "' is not supported for phi3; supported are default and longrope with "
+                           "its older names su and yarn, as in transformers"));
+}
+
+RotaryScaling scaling_of(ConfigTree const& parameters, RotaryFields::Names names) {
+  std::string const type = type_of(parameters);
+  if (names == RotaryFields::Names::phi3) return scaling_of_phi3(type);
   for (auto const& [name, scaling] : {std::pair("default", RotaryScaling::none),
                                       {"linear", RotaryScaling::linear},
                                       {"dynamic", RotaryScaling::dynamic},
                                       {"yarn", RotaryScaling::yarn},
                                       {"llama3", RotaryScaling::llama3},
-                                      {"longrope", RotaryScaling::longrope},
-                                      {"su", RotaryScaling::longrope}})
+                                      {"longrope", RotaryScaling::longrope}})
     if (type == name) return scaling;
   throw ConfigError(
       concat("config.json: rope_type '", type,
@@ -263,7 +276,7 @@ RotaryOptions read_rotary(ConfigTree const& config, RotaryFields const& of) {
     return inner.is_set(key) ? inner.real(key) : otherwise;
   };
   RotaryOptions out;
-  out.scaling = scaling_of(parameters);
+  out.scaling = scaling_of(parameters, of.names);
   double const part =
       real_of(parameters, "partial_rotary_factor", config, of.partial, of.partial_default);
   TESSERA_VALIDATE(part > 0.0 && part <= 1.0, ConfigError, "config.json: ", of.partial, " is ",
@@ -276,9 +289,13 @@ RotaryOptions read_rotary(ConfigTree const& config, RotaryFields const& of) {
                    " are rotated; choose head_dim and partial_rotary_factor accordingly");
   out.theta = real_of(parameters, "rope_theta", config, of.theta, 10000.0);
   out.max_positions = outer.positive("max_position_embeddings");
+  std::string_view const original = "original_max_position_embeddings";
+  // Phi3Config moves its own field inside, before it renames su
+  bool const outer_first = of.names == RotaryFields::Names::phi3 && outer.is_set(original) &&
+                           type_of(parameters) != "su";
   out.original_max_positions =
-      inner.positive_or("original_max_position_embeddings",
-                        outer.positive_or("original_max_position_embeddings", out.max_positions));
+      outer_first ? outer.positive(original)
+                  : inner.positive_or(original, outer.positive_or(original, out.max_positions));
   bool const needs_factor = out.scaling != RotaryScaling::none &&
                             out.scaling != RotaryScaling::yarn &&
                             out.scaling != RotaryScaling::longrope;

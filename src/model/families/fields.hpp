@@ -66,6 +66,9 @@ struct RotaryFields {
   std::string_view theta = "rope_theta";  ///< of transformers 4, as the following
   std::string_view partial = "partial_rotary_factor";
   double partial_default = 1.0;  ///< part of a head that is rotated
+  /// Names of the scaling: in Phi-3 "su" and "yarn" are older names of longrope, which is its only
+  /// scaling; in other families "yarn" is YaRN and "su" is nothing.
+  enum class Names { general, phi3 } names = Names::general;
 };
 
 /// @throws ConfigError naming a field that is unsupported, missing or of the wrong type

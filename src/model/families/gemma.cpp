@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tessera/core/error.hpp"
 namespace tessera::model::detail {
 namespace {
 
@@ -39,11 +40,18 @@ DecoderDescription read_gemma(ConfigTree const& config, LlamaFields const& names
   return d;
 }
 
-/// The first files of Gemma say "gelu" and mean its tanh form, see GemmaConfig.
+/// The first files of Gemma say "gelu" and mean its tanh form, see GemmaConfig. hidden_activation
+/// is the name that transformers 4 reads and 5 does not.
 DecoderDescription describe_gemma(ConfigTree const& config) {
+  Fields const fields(config);
   DecoderDescription d = read_gemma(config, {});
-  if (d.mlp.activation == kernels::Activation::gelu)
-    d.mlp.activation = kernels::Activation::gelu_new;
+  if (fields.text("hidden_act") == "gelu") d.mlp.activation = kernels::Activation::gelu_new;
+  TESSERA_VALIDATE(!fields.is_set("hidden_activation") ||
+                       fields.activation("hidden_activation") == d.mlp.activation,
+                   ConfigError, "config.json: hidden_activation is ",
+                   config.at("hidden_activation").dump(), " and hidden_act ",
+                   config.at("hidden_act").dump(),
+                   ", which versions of transformers read differently; remove one of them");
   return d;
 }
 

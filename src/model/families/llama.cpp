@@ -90,6 +90,14 @@ DecoderDescription describe_qwen3(ConfigTree const& config) {
   return d;
 }
 
+/// nn.Embedding(vocab_size, hidden_size, pad_token_id): negative ids count from the end.
+std::int64_t padding_id(Fields const& fields, std::int64_t vocabulary) {
+  if (!fields.is_set("pad_token_id")) return -1;
+  std::int64_t const id = fields.integer("pad_token_id");
+  std::int64_t const row = id < 0 ? vocabulary + id : id;
+  return row >= 0 && row < vocabulary ? row : -1;
+}
+
 }  // namespace
 
 DecoderDescription read_llama(ConfigTree const& config, LlamaFields const& names) {
@@ -124,10 +132,13 @@ DecoderDescription read_llama(ConfigTree const& config, LlamaFields const& names
   d.attention.dropout = fields.probability("attention_dropout");
   d.attention.output_bias = Bias::none;
   d.attention.output_name = "o_proj";
-  d.rotary = read_rotary(config, {.head_dim = qkv.head_dim, .partial_default = names.rotated_part});
+  d.rotary = read_rotary(config, {.head_dim = qkv.head_dim,
+                                  .partial_default = names.rotated_part,
+                                  .names = names.rotary_names});
 
   d.embedding.token_name = "model.embed_tokens.weight";
   d.embedding.vocabulary = fields.positive("vocab_size");
+  d.embedding.padding_id = padding_id(fields, d.embedding.vocabulary);
   d.embedding.positions = max_positions(config, *d.rotary);
   d.positions_field = "max_position_embeddings";
 

@@ -46,7 +46,7 @@ DecoderDescription describe_phi(ConfigTree const& config) {
 /// embd_pdrop has no effect in transformers either.
 DecoderDescription describe_phi3(ConfigTree const& config) {
   Fields const fields(config);
-  DecoderDescription d = read_llama(config);
+  DecoderDescription d = read_llama(config, {.rotary_names = RotaryFields::Names::phi3});
   d.residual_dropout = fields.probability("resid_pdrop");
   d.attention.qkv.layout = QkvLayout::fused;
   d.attention.qkv.names = {"qkv_proj"};

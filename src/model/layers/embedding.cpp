@@ -53,6 +53,15 @@ void Embedding::forward(PassContext const& pass, WeightLease const& weights, Ten
   if (options_.scale != 1.0) kernels::scale(pass.compute, out, scale(pass));
 }
 
+/// A tied head has added to the row already, and earlier micro-steps have.
+TensorView Embedding::padding_row(PassContext const& pass, GradientLease const& gradients) const {
+  TensorView const tokens = gradients[tokens_];
+  if (options_.padding_id < 0 || tokens.empty() || !gradients.accumulate()) return {};
+  TensorView const kept = pass.arena.allocate(tokens.dtype(), {1, options_.width});
+  kernels::cast(pass.compute, kept, tokens.rows(options_.padding_id, 1));
+  return kept;
+}
+
 void Embedding::backward(PassContext const& pass, GradientLease const& gradients,
                          BackwardInput const& from) const {
   ArenaScope const scope(pass.arena);
@@ -78,8 +87,16 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
     dout = scaled;
   }
   dout = dout.reshape({pass.batch, used, options_.width});
+  TensorView const kept = padding_row(pass, gradients);
   kernels::embedding_backward(pass.compute, dropout(pass), {{dtokens, mode}, {dpositions, mode}},
                               {dout, from.tokens, {from.order, parts}});
+  if (options_.padding_id >= 0) {
+    TensorView const row = dtokens.rows(options_.padding_id, 1);
+    if (kept.empty())
+      kernels::fill(pass.compute, row, 0.0f);
+    else
+      kernels::cast(pass.compute, row, kept);
+  }
   if (positions_ && by_id && !gradients[*positions_].empty())  // rows of a table, as tokens are
     kernels::embedding_backward(pass.compute, dropout(pass), {{gradients[*positions_], mode}, {}},
                                 {dout, pass.position_ids, {from.position_order, parts}});

@@ -18,7 +18,8 @@ struct EmbeddingOptions {
   std::int64_t width = 0;
   double stddev = 0.02;
   double dropout = 0.0;
-  double noise_alpha = 0.0;  ///< NEFTune's; 0: no noise
+  double noise_alpha = 0.0;      ///< NEFTune's; 0: no noise
+  std::int64_t padding_id = -1;  ///< row without gradient, as nn.Embedding's padding_idx; -1: none
   double scale = 1.0;  ///< of the token rows, rounded to the working dtype as transformers does
 };
 
@@ -47,6 +48,9 @@ class Embedding {
   std::int64_t vocabulary() const { return options_.vocabulary; }
 
  private:
+  /// A copy of the padding row that the backward pass must leave as it is; empty: there is none, or
+  /// its gradient begins at zero.
+  TensorView padding_row(PassContext const& pass, GradientLease const& gradients) const;
   Dropout dropout(PassContext const& pass) const;
   kernels::Noise noise(PassContext const& pass) const;
   float scale(PassContext const& pass) const;

@@ -194,7 +194,10 @@ std::vector<std::string> read_prompts(fs::path const& file) {
   std::vector<std::string> out;
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
-    ++number;
+    if (++number == 1) {
+      require_narrow(line, file.string());
+      line = without_mark(line);
+    }
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     out.push_back(records ? prompt_in(line, concat(file.string(), ", line ", number)) : line);

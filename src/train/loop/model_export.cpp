@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/save/save_model.hpp"
 #include "tessera/core/error.hpp"
@@ -37,14 +38,25 @@ checkpoint::SaveModelRequest request_of(JobContext const& job, TrainingRun const
   return request;
 }
 
+/// ", tokenizer.json, chat_template.jinja"
+std::string names_of(std::vector<fs::path> const& files) {
+  std::string out;
+  for (auto const& file : files) out += ", " + checkpoint::companion_name(file).string();
+  return out;
+}
+
 }  // namespace
 
 std::vector<fs::path> model_companions(TrainingRun const& run) {
+  using checkpoint::Companions;
   auto files = run.data.tokenizer ? run.data.tokenizer->files() : std::vector<fs::path>{};
-  std::error_code failed;
-  fs::path const generation = run.source.weights_directory / "generation_config.json";
-  if (!run.source.weights_directory.empty() && fs::is_regular_file(generation, failed))
-    files.push_back(generation);
+  auto const add = [&](fs::path const& directory, Companions which) {
+    for (auto& file : checkpoint::companion_files(directory, which))
+      if (std::ranges::find(files, file.filename(), &fs::path::filename) == files.end())
+        files.push_back(std::move(file));
+  };
+  if (!files.empty()) add(files.front().parent_path(), Companions::tokenizer);
+  if (!run.source.weights_directory.empty()) add(run.source.weights_directory, Companions::model);
   return files;
 }
 
@@ -80,8 +92,8 @@ void export_model(JobContext const& job, TrainingRun const& run, std::int64_t la
   if (job.is_root())
     log::info(concat("wrote the ", run.source.lora ? "adapter" : "model", " to ",
                      job.arguments.output_dir.string(), " (",
-                     run.source.lora ? "adapter_config.json" : "config.json",
-                     ", safetensors, tokenizer)"));
+                     run.source.lora ? "adapter_config.json" : "config.json", ", safetensors",
+                     names_of(model_companions(run)), ")"));
 }
 
 double BestModel::value_of(EvaluationResult const& result) const {
@@ -137,7 +149,16 @@ std::optional<BestModel::Options> best_model_options(config::TrainingArguments c
 }
 
 void load_best_model(JobContext const& job, TrainingRun& run, std::int64_t last_step) {
-  std::int64_t const best = run.state.best.step;
+  auto const& evaluated = run.state.best;
+  std::int64_t const best = evaluated.saved_step;
+  if (evaluated.step < 0 || evaluated.step == last_step) return;
+  if (best != evaluated.step && job.is_root())
+    log::info(concat("--load_best_model_at_end: the best evaluation is of step ", evaluated.step,
+                     ", which was not saved; a smaller --save_steps keeps such steps"));
+  if (best < 0 && job.is_root())
+    log::warning(
+        "--load_best_model_at_end: no saved step had the best evaluation so far; the last "
+        "weights are exported");
   if (best < 0 || best == last_step) return;
   auto const directory = job.arguments.output_dir / "checkpoints" / checkpoint::step_name(best);
   auto const problem =

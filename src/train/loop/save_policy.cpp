@@ -181,7 +181,7 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
       .plan = run.engine->plan(),
       .units = run.trained.units,
       .keep = static_cast<int>(arguments.save_total_limit.value_or(0)),
-      .protected_step = arguments.load_best_model_at_end ? run.state.best.step : -1,
+      .protected_step = arguments.load_best_model_at_end ? run.state.best.saved_step : -1,
       .skipped_in_a_row = run.state.skipped_in_a_row,
       .model_config = {},
       .resolved_config = {},

@@ -1,5 +1,7 @@
 #include "tessera/train/loop/training_loop.hpp"
 
+#include <csignal>
+
 #include <chrono>
 #include <utility>
 
@@ -9,6 +11,9 @@
 namespace tessera::train {
 
 namespace {
+
+/// Attempts in a row that the batch system may stop after at most one step.
+constexpr int most_short_attempts = 3;
 
 /// Where a run that cannot continue may be resumed.
 std::string checkpoints_text(SavePolicy const& saves) {
@@ -62,7 +67,7 @@ Outcome TrainingLoop::run_steps() {
     if (step < total && stops_early(step)) return finish(step);
     if (requests.stop != 0 && step < total) return stop(step, requests.stop);
     if (requests.save && step < total && !parts_.saves.covers(step))
-      parts_.saves.save(step, SaveMode::background, SaveContent::resumable);
+      save(step, SaveMode::background, SaveContent::resumable);
     parts_.deadline.step_took(Clock::now() - started - (parts_.saves.blocked() - blocked_before));
   }
   return finish(total);
@@ -81,7 +86,7 @@ bool TrainingLoop::stops_early(std::int64_t step) {
   parts_.log.info(concat("early stopping after step ", step, " of ", parts_.sampler.total_steps(),
                          ": no better evaluation than ", best_->best_text()));
   if (options_.save.interval != config::Interval::no && !parts_.saves.covers(step))
-    parts_.saves.save(step, SaveMode::wait, SaveContent::regular);
+    save(step, SaveMode::wait, SaveContent::regular);
   return true;
 }
 
@@ -145,8 +150,15 @@ void TrainingLoop::run_events(std::int64_t step) {
     is_best = best_ && best_->evaluated(step, result);
   }
   if (options_.save.due(step) || (is_best && options_.save.interval == config::Interval::best))
-    parts_.saves.save(step, last ? SaveMode::wait : SaveMode::background, SaveContent::regular);
+    save(step, last ? SaveMode::wait : SaveMode::background, SaveContent::regular);
   parts_.log.end_step();
+}
+
+/// As in Trainer, a saved step is the best saved one if no evaluation before it was better.
+void TrainingLoop::save(std::int64_t step, SaveMode mode, SaveContent content) {
+  auto& best = parts_.state.best;
+  if (best.step == step) best.saved_step = step;
+  parts_.saves.save(step, mode, content);
 }
 
 EvaluationResult TrainingLoop::evaluate(std::int64_t step) {
@@ -160,11 +172,11 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
   parts_.log.clear_status_line();
   parts_.status.update(StatusFile::State::saving, step, parts_.sampler.total_steps());
   parts_.saves.finish();
-  if (parts_.saves.last_saved_step() != step)
-    parts_.saves.save(step, SaveMode::wait, SaveContent::resumable);
+  if (parts_.saves.last_saved_step() != step) save(step, SaveMode::wait, SaveContent::resumable);
   std::string const stopped = concat("stopped by ", StopRequest::name(request), " after step ",
                                      step, " of ", parts_.sampler.total_steps());
   std::int64_t const saved = parts_.saves.last_saved_step();
+  if (saved == step && makes_no_progress(step, request)) return no_progress(stopped);
   if (saved == step)
     return {ExitCode::stopped_early, stopped + "; run the same command again to resume"};
   return {ExitCode::io,
@@ -174,8 +186,29 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
                  "); correct that, then run the same command again")};
 }
 
+/// A job that is requeued whenever it stops would never end.
+bool TrainingLoop::makes_no_progress(std::int64_t step, int request) {
+  if (request == SIGINT || request == SIGHUP) return false;  // of a terminal
+  int const attempts = parts_.status.attempt_stops(step - parts_.state.first_step + 1);
+  return comm::all_reduce_value(parts_.comm, std::int64_t{attempts}, comm::ReduceOp::max) >=
+         most_short_attempts;
+}
+
+Outcome TrainingLoop::no_progress(std::string const& stopped) const {
+  parts_.status.attempt_stops(2);  // the next attempts count again
+  return {ExitCode::bad_config,
+          concat(stopped, "; the last ", most_short_attempts,
+                 " attempts were stopped after at most one step each, so that requeuing the job "
+                 "makes hardly any progress; request a longer time limit (sbatch --time, "
+                 "--time_limit), signal the job later (sbatch --signal), or make steps and saves "
+                 "shorter, then run the same command again")};
+}
+
 Outcome TrainingLoop::stop_before_first_step(int request) {
   parts_.log.clear_status_line();
+  if (makes_no_progress(0, request))
+    return no_progress(concat("stopped by ", StopRequest::name(request), " before step 1 of ",
+                              parts_.sampler.total_steps(), " was complete"));
   return {
       ExitCode::stopped_early,
       concat("stopped by ", StopRequest::name(request), " before step 1 of ",

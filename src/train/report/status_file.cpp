@@ -1,5 +1,7 @@
 #include "tessera/train/report/status_file.hpp"
 
+#include <algorithm>
+#include <climits>
 #include <utility>
 
 #include "tessera/core/clock.hpp"
@@ -13,8 +15,12 @@ namespace {
 
 using Lock = std::unique_lock<std::timed_mutex>;
 
+/// Attempts in a row that the batch system stopped after at most one step.
+constexpr char const* short_attempts = "short_attempts";
+
 /// Fields that describe the training in the directory rather than one attempt.
-constexpr char const* kept_fields[] = {"completed", "trained_in_job", "last_checkpoint"};
+constexpr char const* kept_fields[] = {"completed", "trained_in_job", "last_checkpoint",
+                                       short_attempts};
 
 char const* name_of(StatusFile::State state) {
   switch (state) {
@@ -91,6 +97,15 @@ void StatusFile::training_begins(std::string const& job, std::string const& chec
   write();
 }
 
+int StatusFile::attempt_stops(std::int64_t steps) {
+  Lock const lock(mutex_);
+  auto const* earlier = document_.find(short_attempts);
+  std::int64_t const attempts =
+      steps <= 1 ? (earlier && earlier->is_int() ? earlier->as_int() : 0) + 1 : 0;
+  document_[short_attempts] = attempts;
+  return static_cast<int>(std::min<std::int64_t>(attempts, INT_MAX));
+}
+
 void StatusFile::finish(Ending const& ending) {
   Lock const lock(mutex_);
   end(ending);
@@ -128,7 +143,8 @@ void StatusFile::take_over(fs::path const& run_directory) {
   document_["started"] = utc_timestamp();
   auto const earlier = read_status(run_directory);
   for (char const* field : kept_fields)
-    if (auto const* value = earlier.find(field); value && (value->is_bool() || value->is_string()))
+    if (auto const* value = earlier.find(field);
+        value && (value->is_bool() || value->is_string() || value->is_int()))
       document_.set(field, *value);
 }
 

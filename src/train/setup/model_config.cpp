@@ -1,6 +1,8 @@
 #include "tessera/train/setup/model_source.hpp"
 
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
 #include "tessera/model/families/registry.hpp"
 
 namespace tessera::train {
@@ -35,6 +37,26 @@ ConfigTree model_config(config::TrainingArguments const& arguments) {
                    "--config_overrides cannot be combined with --config_name or "
                    "--model_name_or_path (run_clm.py's rule); use --model_type");
   return model::apply_overrides(std::move(config), arguments.config_overrides);
+}
+
+std::unique_ptr<model::CausalLm> known_model(ConfigTree const& config) {
+  try {
+    return model::make_model(config, Dtype::fp32);
+  } catch (ConfigError const&) {
+    return nullptr;
+  }
+}
+
+ConfigTree keep_stored_head(ConfigTree config, fs::path const& weights) {
+  if (weights.empty() || !checkpoint::has_model_weights(weights)) return config;
+  auto const model = known_model(config);
+  if (!model || !model->config().get_bool("tie_word_embeddings", false)) return config;
+  auto const head = checkpoint::ModelWeights(weights).different_alias(model->units());
+  if (head.empty()) return config;
+  log::warning(concat(weights.string(), ": tie_word_embeddings is true, but ", head,
+                      " has other values than the embedding; both are kept, as transformers does, "
+                      "and the model is written with tie_word_embeddings false"));
+  return config.set("tie_word_embeddings", false);
 }
 
 }  // namespace tessera::train

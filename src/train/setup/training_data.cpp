@@ -124,6 +124,8 @@ class Loader {
       data_.train = sequences_of(request);
       if (arguments_.max_train_samples) data_.train->keep_first(*arguments_.max_train_samples);
     }
+    if (arguments_.do_train && (!split || arguments_.do_predict))
+      request.column = column_of(request);
     if (arguments_.do_eval) {
       request.text = split ? arguments_.train_file : arguments_.validation_file;
       if (!split) request.mixture.clear();
@@ -132,11 +134,18 @@ class Loader {
       if (arguments_.max_eval_samples) data_.evaluation->keep_first(*arguments_.max_eval_samples);
     }
     if (arguments_.do_predict) {
+      if (arguments_.do_eval && !arguments_.do_train) request.column = column_of(request);
       request.text = arguments_.test_file;
       request.part = {Kind::all, 0};
       data_.test = sequences_of(request);
       if (arguments_.max_predict_samples) data_.test->keep_first(*arguments_.max_predict_samples);
     }
+  }
+
+  data::TextColumn column_of(data::SequenceRequest const& request) const {
+    auto name =
+        comm::broadcast_from_root(comm_, [&] { return data::text_column_of(request).name; });
+    return {std::move(name), request.text};
   }
 
   /// What determines the samples, for the comparison at a resume.

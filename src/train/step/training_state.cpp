@@ -83,7 +83,8 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
              ConfigTree::object()
                  .set("metric", best.metric)
                  .set("step", best.step)
-                 .set("evaluations_without_improvement", best.evaluations_without_improvement));
+                 .set("evaluations_without_improvement", best.evaluations_without_improvement)
+                 .set("saved_step", best.saved_step));
   if (!at.state.resumed_from.is_null()) tree.set("resumed_from", at.state.resumed_from);
   return tree;
 }
@@ -93,7 +94,8 @@ EngineState read_trainer_state(ConfigTree const& tree, TrainingState& state) {
   state.skipped_in_a_row = tree.get_int("skipped_in_a_row", 0);
   if (auto const* best = tree.find("best"))
     state.best = {best->get_double("metric", 0.0), best->get_int("step", -1),
-                  best->get_int("evaluations_without_improvement", 0)};
+                  best->get_int("evaluations_without_improvement", 0),
+                  best->get_int("saved_step", best->get_int("step", -1))};
   return {tree.at("optimizer_steps").as_int(), scaler_from(tree.at("loss_scaler"))};
 }
 

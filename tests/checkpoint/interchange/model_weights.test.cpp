@@ -53,6 +53,24 @@ class Weights : public ::testing::Test {
   ScratchDirectory dir;
 };
 
+TEST_F(Weights, CompanionsAreThoseOfTheTokenizerAndOfTheModel) {
+  fs::create_directories(dir / "additional_chat_templates");
+  for (char const* name :
+       {"tokenizer.json", "added_tokens.json", "chat_template.jinja", "model.safetensors",
+        "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.txt",
+        "generation_config.json", "processor_config.json", "config.json"})
+    write_file(dir / name, "{}");
+  std::vector<std::string> names;
+  for (auto const which : {checkpoint::Companions::tokenizer, checkpoint::Companions::model})
+    for (auto const& file : checkpoint::companion_files(dir.path(), which))
+      names.push_back(checkpoint::companion_name(file).string());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre(
+                         "tokenizer.json", "added_tokens.json", "chat_template.jinja",
+                         "additional_chat_templates/rag.jinja", "generation_config.json",
+                         "processor_config.json"));
+  EXPECT_TRUE(checkpoint::companion_files(dir / "none", checkpoint::Companions::model).empty());
+}
+
 TEST_F(Weights, AreFoundUnderTheirNames) {
   write(toy_tensors());
   checkpoint::ModelWeights const weights(dir.path());
@@ -92,16 +110,38 @@ TEST_F(Weights, WhatIsMissingIsListed) {
             HasSubstr("scale is missing")));
 }
 
-TEST_F(Weights, WhatTheModelDoesNotHaveIsListed) {
+/// transformers loads such a model, too, and lists them.
+TEST_F(Weights, WhatTheModelDoesNotHaveIsReturned) {
   auto tensors = toy_tensors();
   tensors.push_back({"transformer.h.7.mlp.c_fc.weight", {2, 2}});
+  tensors.push_back({"v_head.bias", {1}});
   tensors.push_back({"transformer.h.0.attn.rotary_emb.inv_freq", {4}});  // a saved constant
   for (auto const format : {As::safetensors, As::torch}) {
     write(tensors, format);
-    auto const message =
-        message_of<DataError>([&] { checkpoint::ModelWeights(dir.path()).require(toy_units()); });
-    EXPECT_THAT(message, HasSubstr("transformer.h.7.mlp.c_fc.weight is not in the model"));
-    EXPECT_THAT(message, ::testing::Not(HasSubstr("inv_freq")));
+    EXPECT_EQ(checkpoint::ModelWeights(dir.path()).require(toy_units()),
+              "transformer.h.7.mlp.c_fc.weight; v_head.bias");
+    EXPECT_EQ(checkpoint::ModelWeights(dir.path()).require(toy_units(), {"v_head.bias"}),
+              "transformer.h.7.mlp.c_fc.weight");
+    fs::remove(dir / "model.safetensors");
+  }
+}
+
+TEST_F(Weights, AHeadThatDiffersFromItsEmbeddingIsFound) {
+  for (auto const format : {As::safetensors, As::torch}) {
+    auto tensors = toy_tensors();
+    write(tensors, format);
+    EXPECT_EQ(checkpoint::ModelWeights(dir.path()).different_alias(toy_units()), "");
+    tensors.push_back({"lm_head.weight", tensors[0].shape});
+    write(tensors, format);  // the values are the lengths of the names
+    EXPECT_EQ(checkpoint::ModelWeights(dir.path()).different_alias(toy_units()), "lm_head.weight");
+    auto units = toy_units();
+    tensors.back().name = units[0].parameters[0].aliases[0] = "transformer.wtf.weight";
+    write(tensors, format);
+    EXPECT_EQ(checkpoint::ModelWeights(dir.path()).different_alias(units), "") << "the same values";
+    tensors.back().shape.push_back(1);
+    write(tensors, format);
+    EXPECT_EQ(checkpoint::ModelWeights(dir.path()).different_alias(units),
+              "transformer.wtf.weight");
     fs::remove(dir / "model.safetensors");
   }
 }

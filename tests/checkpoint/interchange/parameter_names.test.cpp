@@ -33,6 +33,15 @@ TEST(ParameterNames, TheHeadOfGptNeoxHasTwo) {
   EXPECT_THAT(possible_names(named("lm_head.weight")), Not(Contains("embed_out.weight")));
 }
 
+TEST(ParameterNames, AdaptersMayHaveTheNameThatTheyHaveInMemory) {
+  EXPECT_THAT(possible_names(named("base_model.model.h.0.attn.c_attn.lora_A.weight")),
+              Contains("base_model.model.h.0.attn.c_attn.lora_A.default.weight"));
+  using checkpoint::detail::is_peft_adapter;
+  EXPECT_TRUE(is_peft_adapter("base_model.model.model.layers.0.mlp.up_proj.lora_B.default.weight"));
+  EXPECT_FALSE(is_peft_adapter("base_model.model.model.layers.0.mlp.up_proj.base_layer.weight"));
+  EXPECT_FALSE(is_peft_adapter("model.layers.0.mlp.up_proj.weight"));
+}
+
 TEST(ParameterNames, ConstantsAreNoParameters) {
   EXPECT_TRUE(is_saved_constant("h.0.attn.bias"));
   EXPECT_TRUE(is_saved_constant("gpt_neox.layers.3.attention.rotary_emb.inv_freq"));

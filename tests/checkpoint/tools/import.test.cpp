@@ -231,6 +231,19 @@ TEST(Import, UniversalWeightsWithoutStatesGetNone) {
   EXPECT_THAT(report.notes, testing::ElementsAre(HasSubstr("starts them at zero")));
 }
 
+TEST(Import, FilesOfTheTrainerThatAreNotReadAreNamed) {
+  ScratchDirectory const scratch;
+  fs::copy(data / "bin_model", scratch / "checkpoint-4");
+  test::write_file(scratch / "checkpoint-4/optimizer.pt", "states");
+  test::write_file(scratch / "checkpoint-4/scheduler.pt", "schedule");
+  test::write_file(scratch / "checkpoint-4/trainer_state.json", R"({"global_step": 4})");
+  auto const report =
+      import_checkpoint(options_for(scratch / "checkpoint-4", scratch / "checkpoints"));
+  EXPECT_THAT(report.notes,
+              testing::ElementsAre(HasSubstr(
+                  "optimizer.pt, scheduler.pt, trainer_state.json (step 4) are not read")));
+}
+
 TEST(Import, FrozenParametersCanBeLeftOutOfTheWeights) {
   ScratchDirectory const scratch;
   for (auto const* name : {"z0_w1_fused", "z1_w2_frozen", "z2_w3_groups", "z3_w2_bf16"}) {

@@ -90,6 +90,33 @@ TEST_P(Merge, AddsTheProductOfTheAdapter) {
   EXPECT_THAT(read_file(dir / "merged/config.json"), HasSubstr("\"float32\""));
 }
 
+/// As PEFT wrote before 0.7.
+TEST_P(Merge, AdaptersMayBeTorchFiles) {
+  checkpoint::merge_adapter(options());
+  std::string const expected = read_file(dir / "merged/model.safetensors");
+  EXPECT_EQ(checkpoint::adapter_weights_file(dir.path()), dir / "adapter_model.safetensors");
+  fs::remove(dir / "adapter_model.safetensors");
+  EXPECT_THAT(message_of<IoError>([&] { checkpoint::adapter_weights_file(dir.path()); }),
+              HasSubstr("has neither adapter_model.safetensors nor adapter_model.bin"));
+  std::vector<checkpoint::TensorHeader> headers;
+  std::vector<float> values;
+  for (auto const& p : units[0].parameters) {
+    if (!p.is_adapter) continue;
+    headers.push_back({p.name, p.shape});
+    for (std::int64_t i = 0; i < p.numel(); ++i) values.push_back(value_of(p.name, i));
+  }
+  auto const writer =
+      checkpoint::make_torch_writer(dir / "adapter_model.bin", headers, {}, Dtype::fp32);
+  writer->write(values.data(), static_cast<std::int64_t>(values.size()));
+  writer->finish();
+  auto from_torch = options();
+  from_torch.adapter_file = checkpoint::adapter_weights_file(dir.path());
+  EXPECT_EQ(from_torch.adapter_file, dir / "adapter_model.bin");
+  from_torch.output = dir / "merged_too";
+  checkpoint::merge_adapter(from_torch);
+  EXPECT_EQ(read_file(dir / "merged_too/model.safetensors"), expected);
+}
+
 TEST_P(Merge, RefusesWhatDoesNotFit) {
   auto wrong = options();
   wrong.units[0].parameters[2].shape = {4, 5};

@@ -63,12 +63,16 @@ TEST(ArrowReader, GivesTheRecordsOfEveryForm) {
 }
 
 TEST(ArrowReader, OtherColumnsAreRefused) {
-  EXPECT_THAT(error_of<DataError>([] { open_arrow(vectors / "numbers.parquet"); }),
+  EXPECT_THAT(error_of<DataError>([] {
+                TextColumn column;
+                open_arrow(vectors / "numbers.parquet", column);
+              }),
               HasSubstr("the column 'text' holds int64"));
 }
 
 TEST(ArrowReader, ANullIsABrokenRecord) {
-  auto const reader = open_arrow(vectors / "null.parquet");
+  TextColumn column;
+  auto const reader = open_arrow(vectors / "null.parquet", column);
   std::string record;
   EXPECT_TRUE(reader->next(record));
   EXPECT_THAT(error_of<BrokenRecord>([&] { reader->next(record); }),
@@ -107,7 +111,10 @@ TEST(ArrowReader, DamagedFilesAreDataErrors) {
 
 TEST(ArrowReader, WithoutTheLibraryTheMessageNamesTheWayOut) {
   EXPECT_FALSE(reads_arrow());
-  EXPECT_THAT(error_of<ConfigError>([] { open_arrow(vectors / "text.parquet"); }),
+  EXPECT_THAT(error_of<ConfigError>([] {
+                TextColumn column;
+                open_arrow(vectors / "text.parquet", column);
+              }),
               HasSubstr("built without Apache Arrow"));
   EXPECT_THAT(error_of<ConfigError>([] { find_text_files(vectors / "saved"); }),
               HasSubstr("datasets.load_from_disk('"));

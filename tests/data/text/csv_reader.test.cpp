@@ -12,7 +12,8 @@ namespace {
 using ::testing::ElementsAre;
 
 std::vector<std::string> read(std::filesystem::path const& file) {
-  CsvReader reader(file);
+  TextColumn column;
+  CsvReader reader(file, column);
   std::vector<std::string> out;
   for (std::string record; reader.next(record);) out.push_back(record);
   return out;

@@ -20,7 +20,8 @@ struct Read {
 Read read(std::string const& name, std::string const& text,
           LineBreaks line_breaks = LineBreaks::keep) {
   ScratchFiles const folder;
-  auto const reader = open_records(folder.write(name, text), line_breaks);
+  TextColumn column;
+  auto const reader = open_records(folder.write(name, text), line_breaks, column);
   Read out{};
   for (std::string record; reader->next(record);) out.records.push_back(record);
   out.replacements = reader->replacements();
@@ -55,7 +56,8 @@ TEST(RecordReader, WithoutTextTheFirstMemberIsRead) {
 /// The records, with the messages of broken ones in their place.
 Records read_around(std::string const& name, std::string const& text) {
   ScratchFiles const folder;
-  auto const reader = open_records(folder.write(name, text), LineBreaks::keep);
+  TextColumn column;
+  auto const reader = open_records(folder.write(name, text), LineBreaks::keep, column);
   Records out;
   std::string record;
   while (true) {
@@ -85,6 +87,50 @@ TEST(RecordReader, ReadsOnAfterABrokenRecord) {
   EXPECT_THAT(read_around("a.csv", "n,text\n1,a\n1,2,3\n2\n3,b\n"),
               ElementsAre("a", StartsWith("a.csv line 3 has 3 fields, and the header names 2"),
                           StartsWith("a.csv line 4 has 1 fields; the text is field 2"), "b"));
+}
+
+/// datasets reads the mark as a part of the first line of .txt, and skips it before JSON and CSV.
+TEST(RecordReader, AMarkOfUtf8IsNoPartOfRecords) {
+  std::string const mark = "\xEF\xBB\xBF";
+  EXPECT_THAT(read("a.jsonl", mark + "{\"text\": \"a\"}\n{\"text\": \"b\"}\n").records,
+              ElementsAre("a", "b"));
+  EXPECT_THAT(read("a.json", mark + "[{\"text\": \"a\"}]").records, ElementsAre("a"));
+  EXPECT_THAT(read("a.csv", mark + "text\na\n").records, ElementsAre("a"));
+  EXPECT_THAT(read("a.txt", mark + "a\n").records, ElementsAre(mark + "a\n"));
+}
+
+TEST(RecordReader, OtherEncodingsAreNamed) {
+  using namespace std::string_literals;
+  for (char const* name : {"a.txt", "a.jsonl", "a.csv"}) try {
+      read(name, "\xFF\xFEh\0e\0l\0l\0o\0"s);
+      ADD_FAILURE() << name;
+    } catch (DataError const& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("is text in UTF-16, and Tessera reads UTF-8"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("| iconv -f UTF-16 -t UTF-8"));
+    }
+  EXPECT_THROW(read("a.txt", "h\0e\0l\0l\0o\0"s), DataError) << "without a mark";
+  EXPECT_THAT(read("a.txt", "h\0e\n"s).records, ElementsAre("h\0e\n"s)) << "too short to tell";
+}
+
+/// datasets 4 reads NaN and Infinity too; it stops at the other three.
+TEST(RecordReader, MembersThatAreNotReadMayBeAnything) {
+  std::string const nested(1000, '[');
+  EXPECT_THAT(read("a.jsonl",
+                   "{\"text\": \"NaN\", \"x\": NaN, \"y\": [-Infinity, {\"z\": Infinity}]}\n"
+                   "{\"x\": 1e999, \"text\": \"b\\\" NaN\"}\n"
+                   "{\"m\": 1, \"text\": \"c\", \"m\": {\"k\": 1, \"k\": 2}}\n"
+                   "{\"m\": " +
+                       nested + std::string(1000, ']') + ", \"text\": \"d\"}\n")
+                  .records,
+              ElementsAre("NaN", "b\" NaN", "c", "d"));
+  EXPECT_THAT(
+      read_around("b.jsonl",
+                  "{\"text\": NaN}\n{\"text\": \"a\", \"text\": \"b\"}\n"
+                  "{\"text\": \"c\", \"x\": nan}\n{\"text\": \"d\"}\n"),
+      ElementsAre(::testing::StartsWith("b.jsonl line 1, record 1: 'text' is null"),
+                  ::testing::StartsWith("b.jsonl line 2, record 2 has the member 'text' "
+                                        "twice"),
+                  ::testing::StartsWith("b.jsonl line 3, record 3 is not valid JSON"), "d"));
 }
 
 TEST(RecordReader, CountsReplacedBytes) {

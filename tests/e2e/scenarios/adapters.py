@@ -106,6 +106,11 @@ def adapters_are_evaluated_and_merged(b):
     got = evaluated(b, "checkpoint_only", 2, base, **LORA, resume_from_checkpoint="auto")
     close([got], [want], 2e-6, "a checkpoint's adapters")
 
+    shutil.copytree(b.work / "run", b.work / "neither")
+    (b.work / "neither/adapter_model.safetensors").unlink()
+    refusal = b.tool(["merge", base, b.work / "neither", b.work / "none"], expect=74)
+    assert "has neither adapter_model.safetensors nor adapter_model.bin" in refusal.stderr, refusal.stderr
+
     b.tool(["merge", base, b.work / "run", b.work / "merged"])
     merged = safetensors(b.work / "merged/model.safetensors")
     assert set(merged) == set(safetensors(base / "model.safetensors")), merged.keys()

@@ -3,6 +3,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import zipfile
 
 from gpt2_reference import Gpt2
@@ -188,3 +189,83 @@ def hostile_pickles(b):
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------------------
+
+
+def write_safetensors(path, tensors):
+    """tensors: {name: (dtype, shape, bytes)}, as support.safetensors() reads them."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+def a_tied_head_that_is_stored_apart(b):
+    """Both tensors are kept with a warning where they differ; tensors of no model are listed; an index may name a tied head that no shard has."""
+    b.train(1, b.common("base", max_steps=1))
+    tensors = safetensors(b.work / "base/model.safetensors")
+    embedding = tensors["transformer.wte.weight"]
+    values = [1.5 * v for (v,) in struct.iter_unpack("<f", embedding[2])]
+    head = (embedding[0], embedding[1], struct.pack(f"<{len(values)}f", *values))
+
+    def evaluated(name, stored, tied=True, index=None):
+        shutil.copytree(b.work / "base", b.work / name, ignore=shutil.ignore_patterns("checkpoints", "*.jsonl", "status.json", ".*"))
+        config = json.loads((b.work / name / "config.json").read_text())
+        (b.work / name / "config.json").write_text(json.dumps(dict(config, tie_word_embeddings=tied)))
+        (b.work / name / "model.safetensors").unlink()
+        write_safetensors(b.work / name / ("model.safetensors" if index is None else "model-00001-of-00001.safetensors"), stored)
+        if index is not None:
+            (b.work / name / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+        out = "eval-" + name
+        done = b.train(2, b.common(out, model_type=None, config_overrides=None, tokenizer_name=None, model_name_or_path=str(b.work / name), do_train=None,
+                                   do_eval=True, max_steps=None, learning_rate=None, logging_steps=None, save_strategy=None))
+        return done.stderr, json.loads((b.work / out / "eval_results.json").read_text())["eval_loss"]
+
+    apart = dict(tensors, **{"lm_head.weight": head})
+    log, both = evaluated("both", apart)
+    assert "warning: " in log and "tie_word_embeddings is true, but lm_head.weight has other values than the embedding" in log, log
+    assert both == evaluated("untied", apart, tied=False)[1]
+    _, plain = evaluated("plain", tensors)
+    assert plain != both, plain
+    log, same = evaluated("same", dict(tensors, **{"lm_head.weight": embedding}))
+    assert same == plain and "tie_word_embeddings" not in log, log
+    log, value_head = evaluated("value_head", dict(tensors, **{"v_head.summary.weight": ("F32", [1], struct.pack("<f", 1))}))
+    assert value_head == plain and "not in the model, and left out: v_head.summary.weight" in log, log
+    names = dict.fromkeys([*tensors, "lm_head.weight"], "model-00001-of-00001.safetensors")
+    assert evaluated("indexed", tensors, index=names)[1] == plain
+    b.tool(["import", b.work / "both", b.work / "imported"])
+
+
+def tokens_beyond_the_embedding(b):
+    """As run_clm.py does, a pretrained model grows to the tokenizer's tokens: new rows are the mean of the others; it resumes and is exported so."""
+    b.train(1, b.common("base", max_steps=2))
+    tokenizer = b.work / "tokenizer"
+    shutil.copytree(b.source / "configs/gpt2-8m", tokenizer)
+    document = json.loads((tokenizer / "tokenizer.json").read_text())
+    flags = dict(special=False, single_word=False, lstrip=False, rstrip=False, normalized=False)
+    document["added_tokens"] += [dict(flags, id=4096 + i, content=f"<extra{i}>") for i in range(2)]
+    (tokenizer / "tokenizer.json").write_text(json.dumps(document))
+    b.text.write_text("<extra0> " + b.text.read_text().replace("daemon", "<extra1>"))
+    start = dict(model_type=None, config_overrides=None, model_name_or_path=str(b.work / "base"), tokenizer_name=str(tokenizer),
+                 per_device_train_batch_size=4)
+    config = b.config("ds.json", zero(3))
+    log = b.train(2, b.common("still", learning_rate=0, max_steps=1, deepspeed=config, **start)).stderr
+    assert "has 4098 tokens and the model 4096 rows of embeddings" in log, log
+    rows = {}
+    for run in ("base", "still"):
+        dtype, shape, data = safetensors(b.work / run / "model.safetensors")["transformer.wte.weight"]
+        assert dtype == "F32" and shape == [4096 if run == "base" else 4098, 32], (run, shape)
+        rows[run] = [struct.unpack_from("<32f", data, 128 * i) for i in range(shape[0])]
+    assert rows["still"][:4096] == rows["base"]
+    mean = [sum(column) / 4096 for column in zip(*rows["base"])]
+    for row in rows["still"][4096:]:
+        assert all(abs(x - m) < 1e-7 for x, m in zip(row, mean)), (row, mean)
+    assert json.loads((b.work / "still/config.json").read_text())["vocab_size"] == 4098
+    steps = dict(start, save_strategy="steps", save_steps=2, lr_scheduler_type="constant")
+    b.train(2, b.common("run", max_steps=2, deepspeed=config, **steps))
+    b.train(1, b.common("run", max_steps=4, **dict(steps, per_device_train_batch_size=8)))
+    b.train(1, b.common("whole", max_steps=4, **dict(steps, per_device_train_batch_size=8)))
+    close(b.losses("run"), b.losses("whole"), 1e-5, "a grown model, resumed")
+    grown = b.train(1, b.common("again", max_steps=1, **dict(start, model_name_or_path=str(b.work / "run")))).stderr
+    assert "rows of embeddings" not in grown, grown

@@ -107,6 +107,23 @@ def best_checkpoint_is_kept_and_exported(b):
     refused(b, 64, b.common("no", load_best_model_at_end=True), "--eval_strategy is no")
 
 
+def best_saved_checkpoint_is_exported(b):
+    """Evaluations between saves: the best saved step is exported, not one that was never saved; its checkpoint stays."""
+    words = dict(eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=2, load_best_model_at_end=True, save_total_limit=1)
+    log = b.train(1, b.common("higher", max_steps=6, greater_is_better=True, **words)).stderr  # the loss falls: step 1 is the best
+    assert "the best evaluation is of step 1, which was not saved" in log and "no saved step had the best evaluation" in log, log
+    log = b.train(1, b.common("lower", max_steps=6, learning_rate=0.05, **words)).stderr
+    evaluations = {m["step"]: m["eval_loss"] for m in b.metrics("lower") if "eval_loss" in m}
+    best, saved = float("inf"), -1
+    for step in range(1, 7):
+        if evaluations[step] < best:
+            best, best_step = evaluations[step], step
+        if step % 2 == 0 and best_step == step:
+            saved = step
+    assert (b.work / f"lower/checkpoints/step_{saved:08}").exists(), (evaluations, saved)
+    assert best_step == 6 or f"loaded the best checkpoint, of step {saved}" in log, log
+
+
 def configurations_of_other_tools(b):
     """FSDP's names, Accelerate's YAML and Hjson train as the JSON of the same stage does."""
     flags = dict(max_steps=2, per_device_train_batch_size=4)

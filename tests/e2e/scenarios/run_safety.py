@@ -127,6 +127,29 @@ def a_requeued_job_keeps_its_progress(b):
     assert "resuming from" in done.stderr and len(b.losses("plain")) == 6, done.stderr
 
 
+def a_stale_time_limit_is_ignored(b):
+    """SLURM_JOB_END_TIME in the past, as in a terminal of an earlier job: a warning, and the run completes."""
+    done = train_in_job(b, 2, b.common("run", max_steps=3), SLURM_JOB_ID="4711", SLURM_JOB_END_TIME="1767225600", TESSERA_LAUNCHER_CHECK="0")
+    assert "warning: SLURM_JOB_END_TIME=1767225600 is" in done.stderr and "time limit in" not in done.stderr, done.stderr
+    assert len(b.losses("run")) == 3
+
+
+def attempts_without_progress_end(b):
+    """One step per start, three times: 78 with the reason, and a complete checkpoint; the next start counts again."""
+    words = b.common("run", max_steps=9, time_limit=0.0001, save_strategy="no")
+    for step, code in ((1, 75), (2, 75), (3, 78), (4, 75)):
+        done = b.train(2, words, expect=code)
+        assert b.status("run")["step"] == step and steps_of(b, "run")[-1] == step, b.status("run")
+        assert ("the last 3 attempts were stopped after at most one step each" in done.stderr) == (code == 78), done.stderr
+
+
+def one_rank_of_a_larger_job_is_named(b):
+    """A batch script of 8 tasks that starts the program once: a warning with both numbers."""
+    job = dict(SLURM_JOB_ID="4711", SLURM_NTASKS="8", TESSERA_LAUNCHER_CHECK="0")
+    done = train_in_job(b, 1, b.common("run", max_steps=1), **job)
+    assert "warning: the job has 8 tasks (SLURM_NTASKS), but this program runs on 1 rank" in done.stderr, done.stderr
+
+
 def damage_is_named_and_nothing_is_removed(b):
     """All checkpoints damaged: 65 with the damage; a directory that cannot be read: 74. No message advises to remove the run."""
     settings = dict(max_steps=6, save_strategy="steps", save_steps=3)

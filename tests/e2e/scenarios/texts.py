@@ -4,6 +4,8 @@ import json
 import shutil
 import subprocess
 
+from support import refused
+
 
 def sentences(count, start=0):
     return [f"the hacker reads line {i} of the manual and rewrites {i * i % 97} systems" for i in range(start, start + count)]
@@ -91,3 +93,20 @@ def trained_tokenizer(b):
     assert len(own) < len(other) and max(map(int, own)) < count, (len(own), len(other))
     b.tool(["tokenizer", "train", b.text, "--vocab_size", "100", "--output", folder], expect=78)
     b.tool(["tokenizer", "train", b.text, "--vocab_size", "many", "--output", folder], expect=64)
+
+
+def the_column_is_that_of_the_training_file(b):
+    """Without `text` the first member of the first file is read in all files, whatever their order; others end with 65."""
+    lines = b.text.read_text().splitlines()
+    def write(name, *order, texts=lines):
+        (b.work / name).write_text("".join(json.dumps({key: {"body": line, "title": "a title"}[key] for key in order}) + "\n" for line in texts))
+        return str(b.work / name)
+    first, second = write("a.jsonl", "body", "title", texts=lines[:20]), write("b.jsonl", "title", "body", texts=lines[20:])
+    same, valid, valid_first = write("c.jsonl", "body", "title", texts=lines[20:]), write("v.jsonl", "title", "body"), write("w.jsonl", "body", "title")
+    flags = dict(max_steps=2, do_eval=True)
+    b.train(1, b.common("mixed", train_file=f"{first},{second}", validation_file=valid, **flags))
+    b.train(1, b.common("same", train_file=f"{first},{same}", validation_file=valid_first, **flags))
+    assert b.losses("mixed") == b.losses("same")
+    evaluations = [json.loads((b.work / run / "eval_results.json").read_text())["eval_loss"] for run in ("mixed", "same")]
+    assert evaluations[0] == evaluations[1], evaluations
+    refused(b, 65, b.common("none", train_file=first, validation_file=write("x.jsonl", "title"), **flags), "has no member 'body'", "a.jsonl has")

@@ -186,14 +186,21 @@ def closed_directories(b):
 
 
 def model_directories_are_complete(b):
-    """A directory has the tokenizer and generation_config.json, also of a run that stopped early; FILE.pt is a file."""
+    """A directory has the tokenizer, chat templates and generation_config.json, also of a run that stopped early; FILE.pt is a file."""
     model = b.work / "base"
     b.train(1, b.common("base", max_steps=1))
     (model / "generation_config.json").write_text('{"eos_token_id": 0, "max_new_tokens": 7}\n')
+    (model / "chat_template.jinja").write_text("{{ messages[0]['content'] }}\n")
+    (model / "additional_chat_templates").mkdir()
+    (model / "additional_chat_templates/rag.jinja").write_text("{{ documents }}\n")
+    (model / "preprocessor_config.json").write_text('{"size": 3}\n')
     start = dict(model_type=None, config_overrides=None, tokenizer_name=None, model_name_or_path=str(model))
-    b.train(1, b.common("run", save_strategy="steps", save_steps=3, **start))
+    log = b.train(1, b.common("run", save_strategy="steps", save_steps=3, **start)).stderr
+    (wrote,) = [line for line in log.splitlines() if "wrote the model" in line]
+    assert all(name in wrote for name in ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/rag.jinja", "preprocessor_config.json")), wrote
     companions = sorted(p.name for p in model.iterdir() if "token" in p.name or p.name in ("generation_config.json", "vocab.json", "merges.txt"))
-    assert "generation_config.json" in companions and len(companions) >= 2, companions
+    companions += ["chat_template.jinja", "additional_chat_templates/rag.jinja", "preprocessor_config.json"]
+    assert "generation_config.json" in companions and len(companions) >= 5, companions
     for name in companions:
         assert (b.work / "run" / name).read_bytes() == (model / name).read_bytes(), name
     for name in companions + ["config.json", "model.safetensors"]:

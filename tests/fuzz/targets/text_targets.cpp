@@ -47,9 +47,10 @@ void records(std::string_view bytes) {
   constexpr char const* names[] = {"text.txt",      "text.jsonl", "text.json",   "text.txt.gz",
                                    "text.jsonl.gz", "text.csv",   "text.txt.zst"};
   try {
+    data::TextColumn column;
     auto const reader = data::detail::open_records(
         put(names[static_cast<unsigned char>(bytes[0]) % 7], bytes.substr(1)),
-        data::LineBreaks::keep);
+        data::LineBreaks::keep, column);
     std::string record;
     for (int i = 0; i < 1000 && reader->next(record);) ++i;
   } catch (Error const&) {

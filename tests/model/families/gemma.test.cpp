@@ -17,6 +17,17 @@ TEST(GemmaConfig, GeluMeansItsTanhForm) {
   test::expect_evaluation_matches(c, model);
 }
 
+TEST(GemmaConfig, NamesThatVersionsReadDifferentlyAreRefused) {
+  ConfigTree config = test::family_cases("gemma")[0].config;
+  EXPECT_EQ(test::refusal_of(ConfigTree(config)
+                                 .set("hidden_act", "gelu")
+                                 .set("hidden_activation", "gelu_pytorch_tanh")),
+            "nothing was thrown")
+      << "gemma-1.1-7b-it";
+  EXPECT_THAT(test::refusal_of(ConfigTree(config).set("hidden_activation", "gelu")),
+              HasSubstr("versions of transformers read differently"));
+}
+
 TEST(GemmaConfig, WhatIsNotComputedIsRefusedByName) {
   ConfigTree config = test::family_cases("gemma2")[0].config;
   EXPECT_THAT(test::refusal_of(ConfigTree(config).set("use_bidirectional_attention", true)),

@@ -64,6 +64,41 @@ TEST(RotaryFields, Yarn) {
   EXPECT_FALSE(rotary.truncate);
 }
 
+/// transformers 5.24: Phi3Config renames su and yarn to longrope and has no other scaling; in other
+/// families su is unknown.
+TEST(RotaryFields, NamesOfPhi3MeanLongrope) {
+  auto const phi3 = [](std::string const& members) {
+    return read_rotary(config(members), {.head_dim = 8, .names = RotaryFields::Names::phi3});
+  };
+  std::string const factors = R"("short_factor": [1, 1, 1, 1], "long_factor": [2, 2, 2, 2], )"
+                              R"("original_max_position_embeddings": 16)";
+  for (char const* name : {"longrope", "su", "yarn"}) {
+    auto const rotary =
+        phi3("\"rope_scaling\": {\"type\": \"" + std::string(name) + "\", " + factors + "}");
+    EXPECT_EQ(rotary.scaling, RotaryScaling::longrope) << name;
+    EXPECT_EQ(rotary.long_factor.size(), 4U);
+    EXPECT_EQ(rotary.original_max_positions, 16);
+    EXPECT_EQ(rotary.factor, 4.0);
+  }
+  auto const positions = [&](char const* type) {
+    return phi3("\"original_max_position_embeddings\": 32, \"rope_scaling\": {\"type\": \"" +
+                std::string(type) + "\", " + factors + "}")
+        .original_max_positions;
+  };
+  EXPECT_EQ(positions("yarn"), 32) << "Phi3Config's own field wins";
+  EXPECT_EQ(positions("su"), 16) << "it is moved inside before su is renamed";
+  EXPECT_EQ(phi3("").scaling, RotaryScaling::none);
+  for (char const* name : {"linear", "dynamic", "llama3"})
+    EXPECT_THROW(phi3("\"rope_scaling\": {\"type\": \"" + std::string(name) + "\", \"factor\": 2}"),
+                 ConfigError);
+  EXPECT_THAT(refusal("\"rope_scaling\": {\"type\": \"su\", " + factors + "}"),
+              HasSubstr("rope_type 'su' is not supported"));
+}
+
+TEST(RotaryFields, AnEmptyScalingIsNone) {
+  EXPECT_EQ(read(R"("rope_scaling": {}, "rope_parameters": {"rope_theta": 7})").theta, 7.0);
+}
+
 TEST(RotaryFields, PositionsGrowWithDynamicScalingOnly) {
   auto const positions = [](std::string const& type) {
     auto const c = config("\"rope_scaling\": {\"rope_type\": \"" + type + "\", \"factor\": 2.5}");

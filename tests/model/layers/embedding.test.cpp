@@ -7,7 +7,7 @@ namespace {
 
 /// The layer's input are tokens, so that the loss does not depend on the rows of `in`.
 LayerCase make(double dropout, std::string const& positions = "wpe", double scale = 1.0,
-               std::vector<std::int32_t> position_ids = {}) {
+               std::vector<std::int32_t> position_ids = {}, std::int64_t padding_id = -1) {
   UnitSpec unit;
   Embedding const embedding(unit, {.token_name = "wte",
                                    .position_name = positions,
@@ -16,6 +16,7 @@ LayerCase make(double dropout, std::string const& positions = "wpe", double scal
                                    .positions = 4,
                                    .width = 6,
                                    .dropout = dropout,
+                                   .padding_id = padding_id,
                                    .scale = scale});
   auto const tokens = std::make_shared<std::vector<std::int32_t>>(
       std::vector<std::int32_t>{3, 0, 3, 1, 3, 3});  // token 2 and 4, position 3 do not occur
@@ -51,6 +52,19 @@ TEST(Embedding, GradientsWithDropout) {
   LayerCase layer = make(0.4);
   layer.set_dropout();
   layer.expect_gradients();
+}
+
+/// nn.Embedding(padding_idx): the row is read and has no gradient.
+TEST(Embedding, ThePaddingRowHasNoGradient) {
+  constexpr std::size_t width = 6, padding = 3;
+  LayerCase all = make(0.0), padded = make(0.0, "wpe", 1.0, {}, padding);
+  EXPECT_EQ(all.output(), padded.output());
+  for (int const pass : {1, 2}) {
+    auto const expected = all.gradient_of(0), found = padded.gradient_of(0);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_EQ(found[i], i / width == padding ? 0.0f : expected[i]) << pass << ", element " << i;
+    EXPECT_NE(expected[padding * width], 0.0f);
+  }
 }
 
 TEST(Embedding, NamesItsTablesAndTheTiedHead) {

@@ -22,7 +22,7 @@ TEST(ReadPrompts, TakesLinesOrRecords) {
 
 TEST(ReadPrompts, NamesFileAndLine) {
   ScratchFiles const files;
-  auto const refusal = [&](char const* name, char const* text) -> std::string {
+  auto const refusal = [&](char const* name, std::string const& text) -> std::string {
     try {
       read_prompts(files.write(name, text));
     } catch (DataError const& e) {
@@ -34,6 +34,9 @@ TEST(ReadPrompts, NamesFileAndLine) {
   EXPECT_THAT(refusal("b.jsonl", "{\"prompt\": \"a\"}\n{\"question\": \"b\"}\n"),
               HasSubstr("b.jsonl, line 2 has no text"));
   EXPECT_THAT(refusal("c.jsonl", "{\"prompt\": \n"), HasSubstr("c.jsonl, line 1"));
+  EXPECT_EQ(read_prompts(files.write("mark.txt", "\xEF\xBB\xBFone\n")).at(0), "one");
+  EXPECT_THAT(refusal("wide.txt", std::string("\xFF\xFEo\0n\0e\0", 8)),
+              HasSubstr("text in UTF-16"));
   EXPECT_THROW(read_prompts(files.directory() / "missing"), IoError);
   EXPECT_THROW(read_prompts(files.directory()), IoError);
 }

@@ -135,11 +135,28 @@ TEST_F(Loop, SavesTheBestAndStopsEarly) {
   options.best = BestModel::Options{.better = BestModel::Better::higher, .patience = 3};
   EXPECT_EQ(loop().run().code, ExitCode::done);
   EXPECT_EQ(state.best.step, 1);
+  EXPECT_EQ(state.best.saved_step, 1);
   EXPECT_THAT(events(), ElementsAre("1", "1e", "1s", "2", "2e", "3", "3e", "4", "4e", "4s"))
       << "three evaluations without a better one, and a checkpoint of the end";
   state.first_step = 5;
   EXPECT_EQ(loop().run().code, ExitCode::done);
   EXPECT_THAT(events(), ::testing::SizeIs(10)) << "the same command again trains no further";
+}
+
+/// transformers 5.24, Trainer._save_checkpoint: best_model_checkpoint is the checkpoint of the best
+/// step if that step was saved; otherwise it stays.
+TEST_F(Loop, TheBestSavedStepIsKeptWhenABetterOneIsNotSaved) {
+  options.evaluate.interval = options.save.interval = config::Interval::steps;
+  options.evaluate.every = 1;
+  options.save.every = 3;
+  options.best = BestModel::Options{};
+  std::vector<double> const losses{3.0, 2.5, 2.0, 1.0, 1.8, 1.5, 1.9, 1.95};
+  options.evaluation = [&](std::int64_t at) {
+    return EvaluationResult{.loss = losses[static_cast<std::size_t>(at - 1)]};
+  };
+  loop().run();
+  EXPECT_EQ(state.best.step, 4);
+  EXPECT_EQ(state.best.saved_step, 3);
 }
 
 TEST_F(Loop, EvaluatesTheLastStepWhereTheBestIsWanted) {

@@ -57,6 +57,19 @@ TEST(StatusFile, OtherRanksWriteOnlyAfterATakeover) {
   EXPECT_EQ(read(files).at("reason").as_string(), "only this rank knows");
 }
 
+TEST(StatusFile, CountsAttemptsThatWereStoppedAfterAtMostOneStep) {
+  ScratchFiles const files;
+  for (int const attempt : {1, 2, 3}) {
+    StatusFile status(files.directory(), ConfigTree::object());
+    status.training_begins("4711", attempt == 1 ? "" : "step_00000001");
+    EXPECT_EQ(status.attempt_stops(1), attempt);
+    status.finish({State::stopped_early, 75, "stopped", -1, ""});
+  }
+  StatusFile longer(files.directory(), ConfigTree::object());
+  EXPECT_EQ(longer.attempt_stops(2), 0);
+  EXPECT_EQ(longer.attempt_stops(1), 1);
+}
+
 TEST(StatusFile, KeepsWhatIsKnownOfTheTrainingUntilAnAttemptTrains) {
   ScratchFiles const files;
   {

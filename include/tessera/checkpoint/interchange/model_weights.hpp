@@ -19,7 +19,7 @@ class WeightFiles;
 /// pytorch_model.bin (read as data, nothing in it is executed), each single or sharded.
 class ModelWeights {
  public:
-  /// @param model_directory or one .safetensors file
+  /// @param model_directory or one .safetensors or .bin file
   /// @throws DataError when files are malformed, IoError when the directory has neither
   explicit ModelWeights(std::filesystem::path const& model_directory);
   /// The weights that another process has looked up, from its layout() and descriptors of its
@@ -30,13 +30,19 @@ class ModelWeights {
   ModelWeights& operator=(ModelWeights&&) noexcept;
 
   /// Checks that every parameter is there (under its name, an alias, or either without or with the
-  /// leading "transformer.", "model." or "gpt_neox.") with its shape, and no other tensor, apart
-  /// from constants that older versions of transformers saved. @throws DataError listing what is
-  /// missing, has another shape or is not in the model
-  /// @param unused  names of tensors that may be there although the model does not have them
-  void require(std::vector<memory::UnitSpec> const& units,
-               std::vector<std::string> const& unused = {}) const;
+  /// leading "transformer.", "model." or "gpt_neox.") with its shape. @throws DataError listing
+  /// what is missing or has another shape
+  /// @param removed  names of tensors that the model does without on purpose
+  /// @return the tensors that are not in the model, apart from constants that older versions of
+  /// transformers saved; empty: none
+  std::string require(std::vector<memory::UnitSpec> const& units,
+                      std::vector<std::string> const& removed = {}) const;
+  /// The alias under which a parameter is stored a second time with other values, as the head of a
+  /// model that was tied by mistake; empty: none.
+  std::string different_alias(std::vector<memory::UnitSpec> const& units) const;
   bool has(memory::ParameterSpec const& parameter) const { return !find_name(parameter).empty(); }
+  /// As stored; empty when the parameter is not.
+  std::vector<std::int64_t> shape_of(memory::ParameterSpec const& parameter) const;
   std::vector<std::filesystem::path> const& files() const;
   std::string layout() const;
   /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
@@ -45,7 +51,25 @@ class ModelWeights {
 
  private:
   std::string find_name(memory::ParameterSpec const& parameter) const;  ///< empty: not there
+  bool are_equal(std::string const& one, std::string const& other) const;
   std::unique_ptr<detail::WeightFiles> files_;
 };
+
+/// Whether a directory has the weights of a Hugging Face model.
+bool has_model_weights(std::filesystem::path const& directory);
+
+/// The weights in a directory of PEFT: adapter_model.safetensors, else adapter_model.bin, as PEFT
+/// wrote before 0.7. @throws IoError when it has neither
+std::filesystem::path adapter_weights_file(std::filesystem::path const& directory);
+
+/// Files of a model directory that are no weights and that Hugging Face programs read: those of the
+/// tokenizer (also its chat templates and lists of tokens), or of the model (generation_config.json
+/// and the configurations of processors). Absolute names if @p directory is one.
+enum class Companions { tokenizer, model };
+std::vector<std::filesystem::path> companion_files(std::filesystem::path const& directory,
+                                                   Companions which);
+/// The name of such a file in a model directory: the files of additional_chat_templates keep that
+/// directory.
+std::filesystem::path companion_name(std::filesystem::path const& file);
 
 }  // namespace tessera::checkpoint

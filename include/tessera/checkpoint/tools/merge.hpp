@@ -17,7 +17,7 @@ enum class AdaptedLayout { out_in, in_out };  ///< of the matrices that adapters
 
 struct MergeOptions {
   std::filesystem::path model;         ///< Hugging Face directory
-  std::filesystem::path adapter_file;  ///< adapter_model.safetensors
+  std::filesystem::path adapter_file;  ///< adapter_weights_file()
   std::filesystem::path output;
   std::vector<memory::UnitSpec> units;  ///< of the adapted model
   double scale = 1.0;                   ///< W + scale * B A

@@ -32,9 +32,10 @@ std::int64_t split_boundary(std::int64_t records, int percent);
 ///
 /// .txt: a record is a line with its end; "\r\n" and "\r" are read as "\n", no other character ends
 /// a line, blank lines are records. .json, .jsonl: a record is the member "text" (else the first
-/// member) of each object, written one after the other or in one array. .csv: the column text, else
-/// the first. Each may be compressed (.gz, .zst after the name). Bytes that are not UTF-8 become
-/// U+FFFD, with a warning.
+/// member of the first record) of each object, written one after the other or in one array. .csv:
+/// the column text, else the first. All files of a data set have the same member or column. Each
+/// may be compressed (.gz, .zst after the name). Bytes that are not UTF-8 become U+FFFD, with a
+/// warning.
 ///
 /// Sequence packing as in run_clm's group_texts: records are tokenized one by one; every 1,000 of
 /// them are concatenated and cut into sequences of block_size tokens, and the remainder is dropped.
@@ -55,6 +56,9 @@ struct SequenceRequest {
   /// set.
   std::string mixture;
   bool append_eos = false;  ///< the tokenizer's eos_token after each record of a text
+  /// Of the training text, for the files that validate or test it, as in run_clm.py; without a name
+  /// the files decide themselves.
+  TextColumn column = {};
 };
 
 /// Sequences of token ids, memory-mapped read-only from their file, or from memory. Copies share
@@ -97,6 +101,10 @@ class TokenSequences {
   std::uint64_t fingerprint_ = 0, text_hash_ = 0;
   std::filesystem::path file_;
 };
+
+/// The column that is the text of this request's files, by their first record. Without a name where
+/// the files hold token ids.
+TextColumn text_column_of(SequenceRequest const& request);
 
 /// The file for the sequences of this request: cache_folder/blocks_<hash of request and
 /// tokenizer>.tsrb

@@ -77,9 +77,12 @@ class TrainingLoop {
   void log_step(std::int64_t step, StepOutcome const& outcome);
   void run_events(std::int64_t step);
   bool stops_early(std::int64_t step);
+  void save(std::int64_t step, SaveMode mode, SaveContent content);
   Outcome finish(std::int64_t step);
   Outcome stop(std::int64_t step, int request);
   Outcome stop_before_first_step(int request);
+  bool makes_no_progress(std::int64_t step, int request);
+  Outcome no_progress(std::string const& stopped) const;
 
   Options options_;
   Parts parts_;

@@ -29,6 +29,9 @@ class StatusFile {
   /// @param job of the batch system, may be empty
   /// @param checkpoint of this directory that the training resumes from; empty: from the beginning
   void training_begins(std::string const& job, std::string const& checkpoint);
+  /// The batch system stops this attempt after @p steps steps. @returns how many attempts in a row
+  /// it stopped after at most one step, this one included
+  int attempt_stops(std::int64_t steps);
   /// For the next write: the last step is done and the model is written.
   void training_completed() { set("completed", true); }
   struct Ending {

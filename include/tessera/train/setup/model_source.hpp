@@ -37,16 +37,21 @@ struct ModelSource {
   std::optional<model::LoraOptions> lora;   ///< the model is adapted
   std::filesystem::path adapter_directory;  ///< empty: adapters start as PEFT's
   model::ParameterChanges changes{};        ///< of the model, against the files of its family
+  /// Rows of the embedding in the files, where the tokenizer has more tokens and the model gets a
+  /// row for each, as in run_clm.py; 0: the model has the rows of its files.
+  std::int64_t stored_vocabulary = 0;
 };
 
-/// Rank 0 reads the files and broadcasts the result. @throws UsageError when nothing names a model,
-/// IoError / DataError for files, ConfigError for --config_overrides without effect
+/// Rank 0 reads the files and broadcasts the result. With weights, `vocab_size` is at least the
+/// number of the tokenizer's tokens. @throws UsageError when nothing names a model, IoError /
+/// DataError for files, ConfigError for --config_overrides without effect
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm);
 
 /// Writes initial values of a range of a parameter: from the directories' weights, or random by
 /// (seed, name, element). Rank 0 reads the headers of the files, one rank per node opens them for
 /// all ranks of the node, and each rank reads only the elements of its shard. Sets
-/// WeightsOrigin::stored_dtype from the files.
+/// WeightsOrigin::stored_dtype from the files. Rows of the vocabulary that the files do not have
+/// start at the mean of those that they have.
 /// @throws DataError when a tensor is missing or its shape differs from the configuration's
 zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::UnitSpec> const& units,
                                    std::uint64_t seed, topology::MpiSession const& session,
@@ -57,5 +62,13 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
 /// @throws IoError when a named directory has no config.json; UsageError when no model is named or
 /// overrides are given for a file
 ConfigTree model_config(config::TrainingArguments const& arguments);
+
+/// The model, for its parameters and complete configuration; null where its configuration is
+/// refused or belongs to a model that a program adds.
+std::unique_ptr<model::CausalLm> known_model(ConfigTree const& config);
+
+/// The configuration with `tie_word_embeddings` false where the weights in the directory @p weights
+/// have a head with other values than the embedding, as transformers 5 does with a warning.
+ConfigTree keep_stored_head(ConfigTree config, std::filesystem::path const& weights);
 
 }  // namespace tessera::train

@@ -17,6 +17,9 @@ struct BestEvaluation {
   double metric = 0.0;
   std::int64_t step = -1;  ///< -1: none
   std::int64_t evaluations_without_improvement = 0;
+  /// The step whose checkpoint is loaded at the end: the last one that was the best when it was
+  /// saved; -1: none. An evaluation between saves may be better.
+  std::int64_t saved_step = -1;
 };
 
 struct TrainingState {

@@ -17,7 +17,8 @@ class TorchWeights final : public WeightFiles {
  public:
   explicit TorchWeights(fs::path const& directory) {
     std::error_code error;
-    fs::path const single = directory / "pytorch_model.bin",
+    fs::path const single = fs::is_regular_file(directory, error) ? directory
+                                                                  : directory / "pytorch_model.bin",
                    index = directory / "pytorch_model.bin.index.json";
     if (fs::exists(single, error)) {
       add(single);
@@ -31,9 +32,6 @@ class TorchWeights final : public WeightFiles {
                        "'; only a plain file name next to the index is accepted");
       if (names.insert(file.as_string()).second) add(directory / file.as_string());
     }
-    for (auto const& [tensor, file] : tree.at("weight_map").as_object())
-      TESSERA_VALIDATE(entries_.contains(tensor), DataError, index.string(), ": tensor ",
-                       printable(tensor), " is not in ", file.as_string());
     TESSERA_VALIDATE(!files_.empty(), DataError, index.string(), " names no file");
   }
 

@@ -125,6 +125,10 @@ std::vector<std::string> possible_names(memory::ParameterSpec const& parameter) 
   auto names = parameter.aliases;
   names.insert(names.begin(), parameter.name);
   if (parameter.name == head_in_files) names.emplace_back(head_in_memory);
+  for (std::string const matrix :
+       {".lora_A.", ".lora_B."})  // PEFT's name of the adapter, in memory
+    if (auto const at = parameter.name.rfind(matrix); at != std::string::npos)
+      names.push_back(std::string(parameter.name).insert(at + matrix.size(), "default."));
   for (auto const& name : names) {
     out.push_back(name);
     out.push_back("module." + name);
@@ -134,6 +138,11 @@ std::vector<std::string> possible_names(memory::ParameterSpec const& parameter) 
     }
   }
   return out;
+}
+
+bool is_peft_adapter(std::string const& name) {
+  return name.find("base_model.model.") != std::string::npos &&
+         (name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos);
 }
 
 bool is_saved_constant(std::string const& name) {

@@ -116,6 +116,9 @@ StateSource whole(int file, TensorLocation const& place);
 /// all.
 std::vector<std::string> possible_names(memory::ParameterSpec const& parameter);
 
+/// Whether a tensor is an adapter's of PEFT: "base_model.model...lora_A.default.weight".
+bool is_peft_adapter(std::string const& name);
+
 /// Whether a tensor is a constant that older versions of transformers saved with the weights.
 bool is_saved_constant(std::string const& name);
 

@@ -13,6 +13,7 @@
 #include "interchange/detail/model_directory.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
@@ -186,8 +187,11 @@ bool is_model_alone(SaveRequest const& request) {
 void write_model(ModelFiles const& files, Manifest const& manifest) {
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   write_model_directory(manifest, files.dtype);
-  for (auto const& file : files.extra_files)
-    write_file_atomically(manifest.directory / file.filename(), read_text(file, largest));
+  for (auto const& file : files.extra_files) {
+    fs::path const copy = manifest.directory / companion_name(file);
+    make_directories(copy.parent_path());
+    write_file_atomically(copy, read_text(file, largest));
+  }
 }
 
 /// The manifest gets its name when it and the view are durable. Both are flushed at the same time,

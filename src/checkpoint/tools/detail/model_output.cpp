@@ -4,6 +4,7 @@
 
 #include "format/detail/file.hpp"
 #include "interchange/detail/safetensors_layout.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
@@ -13,36 +14,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<char const*> const tokenizer_files{"tokenizer.json",
-                                               "tokenizer_config.json",
-                                               "special_tokens_map.json",
-                                               "added_tokens.json",
-                                               "vocab.json",
-                                               "merges.txt",
-                                               "tokenizer.model",
-                                               "chat_template.jinja"};
-
 bool is_file(fs::path const& output) { return output_format(output) != OutputFormat::directory; }
 
-/// Copies the named files of the first place that has one of @p marks. A place that cannot be read
-/// is one that has none.
-void copy_first(std::vector<fs::path> const& places, std::vector<char const*> const& marks,
-                std::vector<char const*> const& names, fs::path const& output,
+bool is_vocabulary(fs::path const& file) {
+  return std::ranges::any_of(
+      std::initializer_list<char const*>{"tokenizer.json", "vocab.json", "tokenizer.model",
+                                         "spiece.model", "vocab.txt"},
+      [&](char const* name) { return file.filename() == name; });
+}
+
+/// Copies the files of the first place that has a tokenizer, or of a model any. A place that cannot
+/// be read is one that has none.
+void copy_first(std::vector<fs::path> const& places, Companions which, fs::path const& output,
                 std::vector<fs::path>& copies) {
-  std::error_code error;
-  auto const has = [&](fs::path const& place, char const* name) {
-    return fs::is_regular_file(place / name, error);
-  };
-  auto const place = std::find_if(places.begin(), places.end(), [&](auto const& one) {
-    return std::any_of(marks.begin(), marks.end(),
-                       [&](auto const* mark) { return has(one, mark); });
-  });
-  if (place == places.end()) return;
-  for (auto const* name : names) {
-    fs::path const from = *place / name, to = output / name;
-    if (!has(*place, name) || fs::equivalent(from, to, error)) continue;
-    copy_file_atomically(from, to);
-    copies.push_back(to);
+  for (auto const& place : places) {
+    auto const files = companion_files(place, which);
+    if (which == Companions::tokenizer && std::ranges::none_of(files, is_vocabulary)) continue;
+    for (auto const& from : files) {
+      std::error_code error;
+      fs::path const to = output / companion_name(from);
+      if (fs::equivalent(from, to, error)) continue;
+      make_directories(to.parent_path());
+      copy_file_atomically(from, to);
+      copies.push_back(to);
+    }
+    if (!files.empty()) return;
   }
 }
 
@@ -121,8 +117,8 @@ std::vector<fs::path> copy_companions(fs::path const& checkpoint, ConfigTree con
           places.emplace_back(fs::is_regular_file(place) ? fs::path(place).parent_path()
                                                          : fs::path(place));
   std::vector<fs::path> copies;
-  copy_first(places, {"tokenizer.json", "vocab.json"}, tokenizer_files, output, copies);
-  copy_first(places, {"generation_config.json"}, {"generation_config.json"}, output, copies);
+  copy_first(places, Companions::tokenizer, output, copies);
+  copy_first(places, Companions::model, output, copies);
   return copies;
 }
 
