@@ -164,7 +164,9 @@ struct Fp8Matrix {
     float8_cast(q, format, transposed ? Float8Copies{{}, view} : Float8Copies{view, {}}, from, to);
   }
   ConstTensorView view() const { return {codes.data(), Dtype::uint8, {rows, columns}}; }
-  Float8Factor factor() const { return {format, Float8Scale{scale.view({Float8Scale::numel})}.reciprocal()}; }
+  Float8Factor factor() const {
+    return {format, Float8Scale{scale.view({Float8Scale::numel})}.reciprocal()};
+  }
   /// Codes, and the factor that they are multiplied by.
   std::pair<std::vector<std::uint8_t>, double> read(Queue& q) {
     std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * columns));

@@ -15,8 +15,8 @@
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/planning.hpp"
-#include "tessera/zero/layout/parameter_subset.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
 
 namespace tessera::train {
 namespace {
