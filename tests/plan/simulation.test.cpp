@@ -66,7 +66,7 @@ train::PlannedSteps steps_of_model(int stage, int ranks) {
   config.set("n_embd", 64).set("n_layer", 3).set("n_head", 2).set("vocab_size", 512);
   auto const model = model::make_model(config, Dtype::bf16);
   train::PlannedRun run;
-  run.engine.stage = stage;
+  run.engine.partition = zero::partition_of(stage);
   run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
   run.ranks = ranks;
   run.rows = 2;
