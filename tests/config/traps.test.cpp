@@ -32,7 +32,7 @@ TEST(Traps, AreFoundWhereTheyAre) {
     char const* part;
   };
   for (auto const& [words, json, ranks, part] : std::vector<Case>{
-           {{"--gradient_accumulation_steps", "4"},
+           {{"--gradient_accumulation_steps", "4", "--dtype", "bfloat16"},
             R"({"data_types": {"grad_accum_dtype": "bf16"}})",
             1,
             "adds 4 micro-steps in 16 bits"},
