@@ -17,6 +17,7 @@
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/rounding.hpp"
+#include "tools/detail/trainer_reader.hpp"
 
 namespace tessera::checkpoint {
 namespace {
@@ -33,16 +34,16 @@ constexpr char no_states_note[] =
     "the source has no optimizer states; a run that resumes from this checkpoint starts them at "
     "zero";
 
-/// What a checkpoint of the Hugging Face Trainer has besides the weights; empty: it is none.
-std::string trainer_note(fs::path const& directory) {
+/// What a checkpoint of the Hugging Face Trainer without optimizer.pt or trainer_state.json has
+/// besides the weights; empty: it is none.
+std::string trainer_note(fs::path const& directory, std::optional<ConfigTree> const& record) {
   std::string found;
   std::error_code error;
   for (char const* name : {"optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"})
     if (fs::exists(directory / name, error))
       found += (found.empty() ? "" : ", ") + std::string(name);
-  fs::path const state = directory / "trainer_state.json";
-  if (!fs::exists(state, error)) return found.empty() ? "" : found + " are not read";
-  auto const step = ConfigTree::read(state).get_int("global_step", 0);
+  if (!record) return found.empty() ? "" : found + " are not read";
+  auto const step = record->get_int("global_step", 0);
   return concat(found, found.empty() ? "" : ", ", "trainer_state.json (step ", step,
                 ") are not read: a run that resumes from this checkpoint begins at step 0, and its "
                 "optimizer's states at zero; give it --max_steps without the ",
@@ -69,17 +70,19 @@ void refuse_adapters(TrainingSource const& source) {
                    directory, " DIR/adapter_model.safetensors --exclude_frozen_parameters`")));
 }
 
-/// The source's tensor of every parameter of the model, [unit][parameter], by any of its names.
-/// Trained tensors that the model does not have are an error: it would be another model.
-std::vector<std::vector<std::size_t>> match(TrainingSource const& source,
-                                            std::vector<memory::UnitSpec> const& units) {
+/// The source's tensor of every parameter of the model, [unit][parameter].
+using Matched = std::vector<std::vector<std::size_t>>;
+
+/// By any of its names. Trained tensors that the model does not have are an error: it would be
+/// another model.
+Matched match(TrainingSource const& source, std::vector<memory::UnitSpec> const& units) {
   std::unordered_map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < source.tensors.size(); ++i) {
     by_name.emplace(source.tensors[i].name, i);
     for (auto const& alias : source.tensors[i].aliases) by_name.emplace(alias, i);
   }
   std::vector<bool> used(source.tensors.size(), false);
-  std::vector<std::vector<std::size_t>> matched;
+  Matched matched;
   std::string problems;
   int count = 0;
   auto const complain = [&](std::string const& problem) {
@@ -122,6 +125,8 @@ ConfigTree trainer_state(TrainingSource const& source) {
   state.set("optimizer_steps", source.updates()).set("loss_scaler", scaler_state);
   if (auto const* batch = source.config.find("train_batch_size"); batch && batch->is_int())
     state.set("train_batch_size", *batch);
+  if (auto const* epoch = source.config.find("epoch"); epoch && epoch->is_number())
+    state.set("epoch", *epoch);
   return state;
 }
 
@@ -176,24 +181,24 @@ SavedCheckpoint write(ImportOptions const& options, TrainingSource const& source
   return save_all(request, reported(states, plan.parameter_count(), options.progress));
 }
 
-ImportReport import_training(ImportOptions const& options, fs::path const& directory) {
-  auto const check = options.integrity == Integrity::check ? detail::CrcCheck::everything
-                                                           : detail::CrcCheck::pickle;
-  TrainingSource source = detail::read_deepspeed(directory, detail::Wanted::training_state, check);
-  refuse_adapters(source);
-  auto const matched = match(source, options.units);
-  StreamedStates states{source.state_names, {}};
-  states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
-                    std::int64_t numel, float* out) {
+/// Reads the tensors of @p source. @pre both outlive what reads
+auto reader_of(TrainingSource& source, Matched const& matched) {
+  return [&source, &matched](std::string const& state, zero::ShardExtent const& extent,
+                             std::int64_t first, std::int64_t numel, float* out) {
     auto const s = std::find(source.state_names.begin(), source.state_names.end(), state) -
                    source.state_names.begin();
     auto const tensor = matched[position(extent.unit)][static_cast<std::size_t>(extent.parameter)];
     source.read(tensor, static_cast<std::size_t>(s), extent.parameter_offset.value() + first, numel,
                 out);
   };
+}
+
+/// Of a source without states @p without_states says so.
+ImportReport write_and_report(ImportOptions const& options, TrainingSource const& source,
+                              StreamedStates const& states, std::string const& without_states) {
   ImportReport report;
   report.format = source.format;
-  report.source = directory;
+  report.source = source.directory;
   report.step = source.global_steps;
   report.optimizer_steps = source.updates();
   std::string frozen;
@@ -208,7 +213,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
     report.notes.push_back(
         "frozen in the source, trained from here on, with zero optimizer states: " + frozen);
   if (!report.has_optimizer_states && !source.has_stateless_optimizer)
-    report.notes.push_back(no_states_note);
+    report.notes.push_back(without_states);
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;
@@ -216,30 +221,47 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   return report;
 }
 
-/// Weights only, step 0.
+detail::CrcCheck crc_check(ImportOptions const& options) {
+  return options.integrity == Integrity::check ? detail::CrcCheck::everything
+                                               : detail::CrcCheck::pickle;
+}
+
+ImportReport import_training(ImportOptions const& options, fs::path const& directory) {
+  TrainingSource source =
+      detail::read_deepspeed(directory, detail::Wanted::training_state, crc_check(options));
+  refuse_adapters(source);
+  auto const matched = match(source, options.units);
+  return write_and_report(options, source, {source.state_names, reader_of(source, matched)},
+                          no_states_note);
+}
+
+/// Weights, and of a checkpoint of the Trainer the optimizer's states and steps. Without those,
+/// step 0.
 ImportReport import_weights(ImportOptions const& options) {
+  auto const record = detail::trainer_record(options.source);
   ModelWeights const weights(options.source);
   std::string const unused = weights.require(options.units);
   TrainingSource source;
   source.format = "Hugging Face model directory";
   source.directory = options.source;
+  Matched matched;
+  if (record && detail::path_exists(options.source / "optimizer.pt")) {
+    source = detail::read_trainer(options.source, *record, options.units, crc_check(options));
+    matched = match(source, options.units);
+  }
+  auto const read_state = reader_of(source, matched);
   StreamedStates states{source.state_names, {}};
-  states.read = [&](std::string const&, zero::ShardExtent const& extent, std::int64_t first,
+  states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
                     std::int64_t numel, float* out) {
+    if (state != optim::master_weights_name) return read_state(state, extent, first, numel, out);
     auto const& parameter =
         options.units[position(extent.unit)].parameters[static_cast<std::size_t>(extent.parameter)];
     weights.fill(parameter, extent.parameter_offset.value() + first, numel, out);
   };
-  ImportReport report;
-  report.format = source.format;
-  report.source = options.source;
-  std::string const of_trainer = trainer_note(options.source);
-  report.notes.push_back(of_trainer.empty() ? no_states_note : of_trainer);
+  std::string const of_trainer = trainer_note(options.source, record);
+  ImportReport report =
+      write_and_report(options, source, states, of_trainer.empty() ? no_states_note : of_trainer);
   if (!unused.empty()) report.notes.push_back("not in the model, and left out: " + unused);
-  auto const saved = write(options, source, states);
-  report.checkpoint = saved.directory;
-  report.bytes = saved.bytes;
-  report.nonfinite = saved.nonfinite;
   return report;
 }
 

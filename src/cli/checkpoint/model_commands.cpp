@@ -79,8 +79,8 @@ void add_import(CLI::App& app) {
       "Convert a DeepSpeed checkpoint or a Hugging Face model to a checkpoint for tessera-train");
   command
       ->add_option("source", a->source,
-                   "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), or a "
-                   "Hugging Face model directory")
+                   "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), a "
+                   "Hugging Face model directory, or a checkpoint of its Trainer")
       ->required();
   command
       ->add_option("checkpoint_dir", a->checkpoints,

@@ -234,14 +234,49 @@ TEST(Import, UniversalWeightsWithoutStatesGetNone) {
 TEST(Import, FilesOfTheTrainerThatAreNotReadAreNamed) {
   ScratchDirectory const scratch;
   fs::copy(data / "bin_model", scratch / "checkpoint-4");
-  test::write_file(scratch / "checkpoint-4/optimizer.pt", "states");
   test::write_file(scratch / "checkpoint-4/scheduler.pt", "schedule");
   test::write_file(scratch / "checkpoint-4/trainer_state.json", R"({"global_step": 4})");
   auto const report =
       import_checkpoint(options_for(scratch / "checkpoint-4", scratch / "checkpoints"));
-  EXPECT_THAT(report.notes,
-              testing::ElementsAre(HasSubstr(
-                  "optimizer.pt, scheduler.pt, trainer_state.json (step 4) are not read")));
+  EXPECT_THAT(
+      report.notes,
+      testing::ElementsAre(HasSubstr("scheduler.pt, trainer_state.json (step 4) are not read")));
+}
+
+/// A checkpoint that transformers' Trainer wrote (tests/oracles/trainer_checkpoints.py).
+TEST(Import, ACheckpointOfTheTrainerKeepsStatesAndPosition) {
+  ScratchDirectory const scratch;
+  fs::path const source = fs::path(TESSERA_TEST_DATA) / "checkpoint/data/trainer/gpt2";
+  auto const expected = ConfigTree::read(source / "expected.json");
+  auto const options = options_for(source, scratch / "checkpoints");
+  auto const report = import_checkpoint(options);
+  EXPECT_THAT(report.notes, testing::IsEmpty());
+  EXPECT_TRUE(report.has_optimizer_states);
+  auto const manifest = read_manifest(report.checkpoint);
+  EXPECT_EQ(manifest.states, (std::vector<std::string>{"fp32", "exp_avg", "exp_avg_sq"}));
+  auto const got = restored(report.checkpoint, options.units);
+  auto const& sums = expected.at("xxh3").as_object();
+  EXPECT_EQ(got.size(), sums.size());
+  for (auto const& [name, sum] : sums) EXPECT_EQ(got.at(name), sum.as_string()) << name;
+  EXPECT_EQ(report.step, expected.at("global_steps").as_int());
+  EXPECT_EQ(manifest.samples, expected.at("samples").as_int());
+  for (auto const* key : {"step", "applied_steps", "optimizer_steps"})
+    EXPECT_EQ(manifest.trainer_state.at(key).as_int(), report.step) << key;
+  EXPECT_EQ(manifest.trainer_state.at("train_batch_size"), expected.at("train_batch_size"));
+  EXPECT_EQ(manifest.trainer_state.at("epoch"),
+            ConfigTree::read(source / "trainer_state.json").at("epoch"));
+}
+
+TEST(Import, StatesOfTheTrainerThatAreNotReadLeaveNothingBehind) {
+  ScratchDirectory const scratch;
+  fs::path const trainer = fs::path(TESSERA_TEST_DATA) / "checkpoint/data/trainer";
+  fs::copy(trainer / "gpt2", scratch / "checkpoint-4");
+  fs::copy_file(trainer / "adafactor/optimizer.pt", scratch / "checkpoint-4/optimizer.pt",
+                fs::copy_options::overwrite_existing);
+  auto const options = options_for(scratch / "checkpoint-4", scratch / "checkpoints");
+  EXPECT_THAT([&] { import_checkpoint(options); },
+              testing::ThrowsMessage<DataError>(HasSubstr("exp_avg_sq_row")));
+  EXPECT_FALSE(fs::exists(scratch / "checkpoints"));
 }
 
 TEST(Import, FrozenParametersCanBeLeftOutOfTheWeights) {

@@ -106,6 +106,26 @@ def imported_sgd_continues(b):
         close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed continuing")
 
 
+def imported_trainer_continues(b):
+    """Schedule, optimizer and order of the data go on as transformers' Trainer went on itself."""
+    data = b.source / "tests/checkpoint/data"
+    expected = json.loads((data / "trainer/gpt2/expected.json").read_text())
+    for ranks in (1, 3):
+        run = f"trainer{ranks}"
+        done = b.tool(["import", data / "trainer/gpt2", b.work / run / "checkpoints"])
+        assert "step 4" in done.stdout and "optimizer step 4" in done.stdout, done.stdout
+        trained = b.train(ranks, b.common(run, model_type=None, config_overrides=None, config_name=str(data / "trainer/gpt2"), keep_linebreaks="false",
+                                          train_file=str(data / "deepspeed/text.txt"), validation_file=str(data / "deepspeed/text.txt"), tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"),
+                                          block_size=16, max_steps=6, per_device_train_batch_size=2, gradient_accumulation_steps=3 // ranks,
+                                          learning_rate=5e-3, weight_decay=0.1, lr_scheduler_type="cosine", warmup_steps=2, seed=42,
+                                          train_sampling_strategy="random"))
+        assert "train_batch_size" not in trained.stderr, trained.stderr
+        assert "train_batch_size was" not in trained.stderr, trained.stderr
+        assert ranks > 1 or "with this batch size" not in trained.stderr, trained.stderr
+        losses = [m["loss"] for m in b.metrics(run) if "loss" in m]
+        close(losses, expected["losses_after"], 1e-5, f"on {ranks} ranks against the Trainer continuing")
+
+
 def imported_weights_start_without_states(b):
     data = b.source / "tests/checkpoint/data/deepspeed"
     run = dict(model_type=None, config_overrides=None, tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"),

@@ -20,8 +20,8 @@ namespace tessera::checkpoint {
 enum class Integrity { check, trust };
 
 struct ImportOptions {
-  /// DeepSpeed's save_dir or one tag of it (ZeRO 1 to 3, any number of ranks; universal), or a
-  /// Hugging Face model directory.
+  /// DeepSpeed's save_dir or one tag of it (ZeRO 1 to 3, any number of ranks; universal), a Hugging
+  /// Face model directory, or a checkpoint of its Trainer.
   std::filesystem::path source;
   std::string tag = "";  ///< of a DeepSpeed checkpoint; empty: what its `latest` says
   std::filesystem::path checkpoints = {};    ///< gets step_<N> and `latest`

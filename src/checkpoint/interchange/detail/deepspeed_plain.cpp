@@ -56,10 +56,7 @@ void read_states(TorchFile const& file, PickleValue states, std::vector<PickleVa
     for (auto const& name : names) places.push_back(file.tensor(state->at(name)));
     source.state_names = {optim::master_weights_name};
     source.state_names.insert(source.state_names.end(), names.begin(), names.end());
-    auto const step = state->find("step");
-    double const steps = step ? file.number(*step) : 0;
-    if (!(steps >= 0 && steps < 9e15)) states.fail(concat("the optimizer's step is ", steps));
-    source.optimizer_steps = std::max(source.optimizer_steps, static_cast<std::int64_t>(steps));
+    source.optimizer_steps = std::max(source.optimizer_steps, steps_in(file, *state));
   }
 }
 

@@ -49,10 +49,7 @@ void read_states(TorchFile const& file, PickleValue state, RankStates& rank, std
   for (std::size_t s = 1; s < rank.names.size(); ++s)
     if (auto const found = state.find(is_renamed ? name_of_sum_in_cpu_adagrad : rank.names[s]))
       rank.flat[s][group] = file.tensor(*found);
-  auto const step = state.find("step");
-  double const steps = step ? file.number(*step) : 0;
-  if (!(steps >= 0 && steps < 9e15)) state.fail(concat("the optimizer's step is ", steps));
-  rank.optimizer_steps = std::max(rank.optimizer_steps, static_cast<std::int64_t>(steps));
+  rank.optimizer_steps = std::max(rank.optimizer_steps, steps_in(file, state));
 }
 
 /// {"state": {index: {...}}, "param_groups": [...]}, or with elastic_checkpoint a list of the inner

@@ -88,7 +88,7 @@ std::vector<std::string> matching_states(std::vector<std::string> const& present
   return best;
 }
 
-std::vector<std::string> state_names_in(PickleValue const& state) {
+std::vector<std::string> state_names_in(PickleValue const& state, std::string const& instead) {
   std::vector<std::string> present;
   for (std::size_t i = 0; i < state.pairs(); ++i) {
     std::string const name = state.pair_key(i).as_text();
@@ -103,7 +103,14 @@ std::vector<std::string> state_names_in(PickleValue const& state) {
     known += concat(known.empty() ? "" : ", ", info.algorithm);
   present.resize(std::min<std::size_t>(present.size(), 8));
   state.fail(concat("the optimizer's state has ", join(present), ", which is not the state of ",
-                    known, "; convert only the weights with zero-to-fp32"));
+                    known, "; ", instead));
+}
+
+std::int64_t steps_in(TorchFile const& file, PickleValue const& state) {
+  auto const step = state.find("step");
+  double const steps = step ? file.number(*step) : 0;
+  if (!(steps >= 0 && steps < 9e15)) state.fail(concat("the optimizer's step is ", steps));
+  return static_cast<std::int64_t>(steps);
 }
 
 bool keeps_no_state(TorchFile const& file, PickleValue const& group) {

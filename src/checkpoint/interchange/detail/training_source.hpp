@@ -70,8 +70,13 @@ struct SourceTensor {
 std::vector<std::string> matching_states(std::vector<std::string> const& present);
 /// Names of the states in a PyTorch optimizer's dict of one parameter, as optim's table has them;
 /// empty for an optimizer that keeps none.
-/// @throws DataError naming the dict's keys when no optimizer of the table has such states
-std::vector<std::string> state_names_in(PickleValue const& state);
+/// @throws DataError naming the dict's keys, and what to do @p instead, when no optimizer of the
+/// table has such states
+std::vector<std::string> state_names_in(
+    PickleValue const& state,
+    std::string const& instead = "convert only the weights with zero-to-fp32");
+/// The updates that such a dict counts; 0: it does not.
+std::int64_t steps_in(TorchFile const& file, PickleValue const& state);
 /// Whether the optimizer of a param_groups entry keeps no state: SGD without momentum.
 bool keeps_no_state(TorchFile const& file, PickleValue const& group);
 
