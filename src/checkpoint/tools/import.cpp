@@ -301,6 +301,8 @@ ImportReport import_checkpoint(ImportOptions const& options) {
   return report;
 }
 
+void check_source(fs::path const& source) { detail::trainer_record(source); }
+
 bool holds_deepspeed_checkpoint(fs::path const& directory) {
   return detail::holds_deepspeed(directory);
 }

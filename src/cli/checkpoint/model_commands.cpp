@@ -52,6 +52,7 @@ void run_import(ImportArguments const& a) {
   options.max_shard_bytes = parse_size(a.max_shard_size);
   options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
   options.versions = train::build_versions();
+  checkpoint::check_source(a.source);  // an adapter has no config.json to ask for
   auto const model =
       model::make_model(train::keep_stored_head(read_config(a), a.source), Dtype::fp32);
   options.model_config = model->config();

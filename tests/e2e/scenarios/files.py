@@ -126,6 +126,17 @@ def imported_trainer_continues(b):
         close(losses, expected["losses_after"], 1e-5, f"on {ranks} ranks against the Trainer continuing")
 
 
+def adapters_of_the_trainer_are_named(b):
+    """Before the config.json that such a checkpoint does not have."""
+    saved = b.work / "checkpoint-4"
+    saved.mkdir()
+    for name in ("trainer_state.json", "optimizer.pt"):
+        shutil.copy(b.source / "tests/checkpoint/data/trainer/gpt2" / name, saved)
+    (saved / "adapter_config.json").write_text("{}")
+    done = b.tool(["import", saved, b.work / "imported"], expect=65)
+    assert f"--model_name_or_path BASE --adapter {saved}" in done.stderr and not (b.work / "imported").exists(), done.stderr
+
+
 def imported_weights_start_without_states(b):
     data = b.source / "tests/checkpoint/data/deepspeed"
     run = dict(model_type=None, config_overrides=None, tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"),

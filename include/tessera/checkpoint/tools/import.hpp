@@ -50,6 +50,10 @@ struct ImportReport {
 /// docs/how-to/import-from-deepspeed.md lists
 ImportReport import_checkpoint(ImportOptions const& options);
 
+/// @throws DataError when @p source is a checkpoint of a kind that is not read, whatever its model:
+/// the Trainer's of a PEFT or FSDP run. An import looks at this first.
+void check_source(std::filesystem::path const& source);
+
 /// Whether @p directory is DeepSpeed's save_dir, with one checkpoint or several, or one of its
 /// tags.
 bool holds_deepspeed_checkpoint(std::filesystem::path const& directory);
