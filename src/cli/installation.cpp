@@ -47,7 +47,7 @@ namespace {
 constexpr char const* folder = "configs/machines";
 /// What the process takes of a device besides what it counts: CUDA context, NCCL, libraries.
 constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
-/// The same of a host: MPI, libraries.
+/// Host memory that MPI and libraries take.
 constexpr std::int64_t host_reserve = std::int64_t{64} << 20;
 
 }  // namespace

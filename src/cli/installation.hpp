@@ -27,8 +27,8 @@ std::string read_text(std::filesystem::path const& file);
 /// Names of the installed example profiles.
 std::vector<std::string> shipped_machines();
 
-/// Of a file, or the shipped profile of that name. @throws UsageError naming the shipped ones,
-/// ConfigError
+/// Reads a profile from a file, or the shipped one of that name. @throws UsageError naming the
+/// shipped ones, ConfigError
 plan::MachineProfile find_machine(std::string const& name);
 
 /// The memory of a rank of @p machine, and what its process needs of it. null: only the latter.

@@ -48,7 +48,7 @@ struct Option {
   bool converts = false;  ///< "2", "true" and 1 count as the number or boolean they spell
   Support support = Support::full;
   std::string note;  ///< of a hint: the effect; of a refusal: reason and remedy
-  /// Of a refusal: values that switch the feature off are accepted. Null: only the default does.
+  /// A refused option accepts the values for which this is true. Null: only its default.
   using Predicate = bool (*)(ConfigTree const&);
   Predicate switches_off = nullptr;
 

@@ -83,7 +83,7 @@ Buffer make_host_buffer(std::string const& name, Purpose purpose, std::size_t by
 /// each page next to the core that first writes it.
 /// @return false when the system does not support it; nothing changes then
 bool use_numa_nodes(std::vector<int> const& nodes);
-/// Those of the last successful call.
+/// The nodes of the last successful call of use_numa_nodes().
 std::vector<int> numa_nodes();
 
 }  // namespace tessera::memory

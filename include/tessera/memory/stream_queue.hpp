@@ -32,7 +32,7 @@ struct GraphLaunches {
   bool operator==(GraphLaunches const&) const = default;
 };
 GraphLaunches operator-(GraphLaunches const& now, GraphLaunches const& before);
-/// Of this process since it began. From any thread.
+/// Counts the graph launches of this process since it began. Any thread may call it.
 GraphLaunches graph_launches_of_process();
 
 }  // namespace tessera::memory

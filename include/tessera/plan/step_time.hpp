@@ -37,10 +37,11 @@ struct WireBytes {
   double intra_node = 0.0, inter_node = 0.0;
   double total() const { return intra_node + inter_node; }
 };
-/// Of @p sent bytes per rank of @p operation. In a ring in the order of the nodes one rank per node
-/// sends to the next node, so that one part in the number of ranks per node leaves the node, where
-/// there are several. On hosts each rank sends to all others (flat), or its part once to each other
-/// node (two levels). @param machine decides between these where --collectives is auto; null: two
+/// Where @p sent bytes per rank of @p operation travel. In a ring in the order of the nodes one
+/// rank per node sends to the next node, so that one part in the number of ranks per node leaves
+/// the node, where there are several. On hosts each rank sends to all others (flat), or its part
+/// once to each other node (two levels). @param machine decides between these where --collectives
+/// is auto; null: two
 WireBytes wire_bytes(double sent, Collective const& operation, Cluster const& cluster,
                      MachineProfile const* machine);
 

@@ -193,7 +193,7 @@ auto reader_of(TrainingSource& source, Matched const& matched) {
   };
 }
 
-/// Of a source without states @p without_states says so.
+/// Writes the checkpoint. The report of a source without states says @p without_states.
 ImportReport write_and_report(ImportOptions const& options, TrainingSource const& source,
                               StreamedStates const& states, std::string const& without_states) {
   ImportReport report;

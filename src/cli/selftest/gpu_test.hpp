@@ -13,7 +13,7 @@
 
 namespace tessera::cli {
 
-/// Of one rank's GPU. Rates in bytes or operations per second.
+/// Measured rates of one rank's GPU, in bytes or operations per second.
 struct GpuFigures {
   std::string host, model, bus;               ///< bus: PCI address
   double memory = 0.0;                        ///< copies inside the GPU, bytes read and written

@@ -88,7 +88,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Of sends and receives between two ranks.
+/// The MPI tag of sends and receives between two ranks.
 constexpr int message_tag = 17;
 
 /// Backoff of a polling loop: yields at first, then sleeps for longer and longer, to leave the core

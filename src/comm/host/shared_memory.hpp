@@ -68,7 +68,7 @@ PeerAddress address_in_this_process(void const* data);
 
 /// @return 0, or errno: EPERM where the system forbids it, ESRCH when the process has ended
 int read_peer_memory(PeerAddress from, std::byte* to, std::size_t bytes);
-/// The same in the other direction.
+/// Copies into a peer's memory, with the results of read_peer_memory().
 int write_peer_memory(PeerAddress to, std::byte const* from, std::size_t bytes);
 
 }  // namespace tessera::comm::detail

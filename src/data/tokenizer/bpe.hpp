@@ -119,7 +119,7 @@ struct BpeModel {
 /// BPE model that Tessera reads).
 BpeModel read_bpe_model(ConfigTree const& model, Symbols symbols, std::string const& where);
 
-/// The same from the trees and texts of vocab.json and merges.txt; the names are for messages.
+/// The contents of vocab.json and merges.txt; the names are for messages.
 struct BpeFiles {
   ConfigTree vocabulary;
   std::string vocabulary_name;

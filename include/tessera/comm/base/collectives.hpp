@@ -158,7 +158,7 @@ class SynchronousCalls {
   SynchronousCalls(SynchronousCalls const&) = delete;
   SynchronousCalls& operator=(SynchronousCalls const&) = delete;
 
-  /// Of this thread.
+  /// Whether this thread is in such a scope.
   static bool active();
 
  private:

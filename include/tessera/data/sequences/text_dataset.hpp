@@ -56,8 +56,8 @@ struct SequenceRequest {
   /// set.
   std::string mixture;
   bool append_eos = false;  ///< the tokenizer's eos_token after each record of a text
-  /// Of the training text, for the files that validate or test it, as in run_clm.py; without a name
-  /// the files decide themselves.
+  /// Files for validation and test read the training text's column, as in run_clm.py; without a
+  /// name the files decide themselves.
   TextColumn column = {};
 };
 

@@ -58,7 +58,7 @@ void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& t
 struct AttentionGradients {
   HeadsView query, key, value;  ///< overwritten; must not alias any input
 };
-/// Of the forward pass, and the gradient of its output.
+/// What the forward pass has saved, and the gradient of its output.
 struct AttentionSaved {
   ConstTensorView dout;  ///< [B, T, heads * head_dim] T
   ConstTensorView out;   ///< [B, T, heads * head_dim] T

@@ -87,8 +87,8 @@ void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
 std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns);
 
 /// *out = sum of in[i], in double; *out lies in memory of the queue's space. On the host in order;
-/// on CUDA lane l of 128 adds the elements l, l + 128, ... and the lanes are added as a tree:
-/// always the same order, another than the host's. Shapes   in [n] fp32, contiguous
+/// on CUDA thread l of 128 adds the elements l, l + 128, ... and the threads' sums are added as a
+/// tree: always the same order, another than the host's. Shapes   in [n] fp32, contiguous
 void sum(memory::Queue& q, double* out, memory::ConstTensorView in);
 
 /// hits[r] = 1 where logits[r, targets[r]] is the largest of the first @p vocabulary logits of the

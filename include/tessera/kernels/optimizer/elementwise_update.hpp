@@ -86,7 +86,7 @@ struct AdamWStep : ElementwiseUpdate {
   bool adam_l2 = false;
 };
 void adamw(Queue& q, AdamWStep const& step);
-/// The same with m (signed map) and v (unsigned map) in 8 bits. @p step has no segments. Traffic
+/// AdamW with m (signed map) and v (unsigned map) in 8 bits. @p step has no segments. Traffic
 /// 10 B read + 6 B written (+2).
 void adamw_8bit(Queue& q, AdamWStep const& step, std::vector<QuantizedSegment> const& segments);
 
@@ -128,7 +128,7 @@ struct LionStep : ElementwiseUpdate {
   double beta1 = 0.9, beta2 = 0.999;
 };
 void lion(Queue& q, LionStep const& step);
-/// The same with the state in 8 bits (signed map). @p step has no segments.
+/// Lion with its state in 8 bits (signed map). @p step has no segments.
 void lion_8bit(Queue& q, LionStep const& step, std::vector<QuantizedSegment> const& segments);
 
 enum class Momentum { none, classical, nesterov };

@@ -56,8 +56,8 @@ struct Replicated {};
 struct ShardedStates {
   /// Ranks that share one copy of the states (MiCS, HSDP); 0: those of the mesh.
   int shard_group_size = 0;
-  /// Of the weights that are updated: fp32, or EngineConfig::dtype. Then the working weights are
-  /// updated, gradients are kept in that dtype, and the optimizer is element-wise.
+  /// The dtype that the optimizer updates: fp32, or EngineConfig::dtype. Then the working weights
+  /// are updated, gradients are kept in that dtype, and the optimizer is element-wise.
   Dtype master_dtype = Dtype::fp32;
   std::optional<OptimizerSwap> optimizer_swap;
   /// With optimizer_swap tiles and buffers are those of the swap.
@@ -116,21 +116,22 @@ struct EngineConfig {
   bool skip_on_nonfinite = true;  ///< fp16 always; bf16 where overflows are checked
 };
 
-/// The settings of @p config as ShardedStates, ShardedGradients or ShardedWeights, to be changed;
-/// null: the stage has none.
-template <class Part>
-Part* edit(EngineConfig& config) {
-  auto const find = [](auto& has) -> Part* {
-    if constexpr (std::is_convertible_v<decltype(&has), Part*>) return &has;
+/// The settings of @p config as ShardedStates, ShardedGradients or ShardedWeights, which may be
+/// changed unless @p config is const; null: the stage has none.
+template <class Part, class Config>
+auto* edit(Config& config) {
+  using Found = std::conditional_t<std::is_const_v<Config>, Part const, Part>;
+  auto const find = [](auto& has) -> Found* {
+    if constexpr (std::is_convertible_v<decltype(&has), Found*>) return &has;
     return nullptr;
   };
   return std::visit(find, config.partition);
 }
-/// The same settings; a stage without them has the defaults, which ask for nothing.
+/// The settings of @p config; a stage without them has the defaults, which ask for nothing.
 template <class Part>
 Part const& settings(EngineConfig const& config) {
   static Part const none;
-  auto const* const found = edit<Part>(const_cast<EngineConfig&>(config));
+  auto const* const found = edit<Part>(config);
   return found ? *found : none;
 }
 
