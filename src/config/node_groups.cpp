@@ -6,6 +6,7 @@
 #include "detail/resolvers.hpp"
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
 namespace {

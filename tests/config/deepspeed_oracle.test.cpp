@@ -9,6 +9,7 @@
 #include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
 namespace {

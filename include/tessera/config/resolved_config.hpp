@@ -15,7 +15,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/optim/loss_scaler.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/optimizer_spec.hpp"
 
 namespace tessera::config {
 

@@ -10,13 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "tessera/memory/swap_options.hpp"
+
 namespace tessera::memory {
 
 /// Offsets, addresses and sizes of transfers are multiples of this many bytes (O_DIRECT).
 inline constexpr std::size_t swap_alignment = 4096;
-
-/// One directory for each drive.
-using SwapDirectories = std::vector<std::filesystem::path>;
 
 /// Whether the file system of @p directory keeps its files in memory (tmpfs, ramfs).
 bool is_in_memory(std::filesystem::path const& directory);

@@ -99,12 +99,6 @@ std::vector<OptimizerInfo> optimizers();
 /// @throws ConfigError listing the known ones
 OptimizerInfo optimizer_info(std::string const& algorithm);
 
-/// The spec of @p algorithm: its defaults, with @p values instead where they are given.
-/// @throws ConfigError naming the algorithm or hyperparameter that is unknown or out of range
-OptimizerSpec make_spec(std::string const& algorithm,
-                        std::vector<Hyperparameter> const& values = {},
-                        std::vector<ParameterGroup> groups = decay_groups());
-
 /// @throws ConfigError as make_spec(); InternalError when the states are not those of the algorithm
 std::unique_ptr<Optimizer> make_optimizer(OptimizerSpec const& spec);
 

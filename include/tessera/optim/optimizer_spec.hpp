@@ -103,4 +103,10 @@ std::vector<ParameterGroup> decay_groups();
 /// One group with every parameter.
 std::vector<ParameterGroup> one_group();
 
+/// The spec of @p algorithm: its defaults, with @p values instead where they are given.
+/// @throws ConfigError naming the algorithm or hyperparameter that is unknown or out of range
+OptimizerSpec make_spec(std::string const& algorithm,
+                        std::vector<Hyperparameter> const& values = {},
+                        std::vector<ParameterGroup> groups = decay_groups());
+
 }  // namespace tessera::optim

@@ -1,5 +1,7 @@
 #include "detail/resolvers.hpp"
 
+#include "tessera/optim/optimizer.hpp"
+
 namespace tessera::config::detail {
 namespace {
 

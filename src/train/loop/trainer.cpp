@@ -20,7 +20,9 @@
 #include "tessera/train/generate/text_generation.hpp"
 #include "tessera/train/loop/model_export.hpp"
 #include "tessera/train/loop/save_policy.hpp"
+#include "tessera/train/loop/training_loop.hpp"
 #include "tessera/train/report/used_paths.hpp"
+#include "tessera/train/setup/training_setup.hpp"
 #include "tessera/train/step/flops_table.hpp"
 #include "tessera/train/step/stop_request.hpp"
 
@@ -132,6 +134,9 @@ std::function<void()> layer_check(StopCheck& check, TrainingRun const& run) {
 }
 
 }  // namespace
+
+Trainer::Trainer(JobContext const& job) : job_(job) {}
+Trainer::~Trainer() = default;
 
 std::unique_ptr<model::CausalLm> Trainer::create_model(ConfigTree const& config,
                                                        model::ModelOptions const& options) {

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::train {
 namespace {

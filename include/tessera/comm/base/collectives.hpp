@@ -14,11 +14,14 @@
 
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exact_sum.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
 #include "tessera/topology/rank_groups.hpp"
+
+namespace tessera {
+class ExactSum;
+}
 
 namespace tessera::comm {
 

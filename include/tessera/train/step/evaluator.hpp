@@ -4,11 +4,16 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tessera/data/sequences/text_dataset.hpp"
 #include "tessera/train/step/model_context.hpp"
 #include "tessera/train/step/outcome.hpp"
+
+namespace tessera {
+class ExactSum;
+}
 
 namespace tessera::train {
 

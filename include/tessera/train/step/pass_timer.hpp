@@ -12,22 +12,9 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/kernels/launch/kernel_times.hpp"
 #include "tessera/memory/queue.hpp"
+#include "tessera/train/step/outcome.hpp"
 
 namespace tessera::train {
-
-/// Where the time of a step goes: kinds of kernels, waiting for other queues (communication that
-/// nothing hides, drives, copies), and the rest (gaps between kernels, the host's own work).
-struct WorkTimes {
-  std::array<double, kernels::work_kinds> kernels{};  ///< seconds, by kernels::Work
-  double waits = 0.0;                                 ///< of the thread that trains
-  double rest = 0.0;
-
-  double total() const;
-  /// {"products": 0.41, ..., "waits": 0.0, "rest": 0.01}, seconds
-  ConfigTree tree() const;
-  /// "products 61.0 %, attention 12.1 %, ..., waits 0.4 %, rest 1.2 %"
-  std::string text() const;
-};
 
 /// Measures while it lives; one at a time. On a GPU the kernels of a stream, which run while the
 /// host is ahead: rest is what the stream idles, and what runs in CUDA graphs.
@@ -41,16 +28,6 @@ class WorkClock {
  private:
   kernels::KernelTimes kernels_;
   double waited_before_ = 0.0;
-};
-
-/// Seconds of one step on this rank. The head's forward pass belongs to backward, for it runs
-/// together with its backward pass.
-struct PhaseTimes {
-  double data = 0.0;      ///< reading the samples
-  double forward = 0.0;   ///< embedding and blocks
-  double backward = 0.0;  ///< head, blocks and embedding
-  double step = 0.0;      ///< what reduction is left, norm, update, all-gather
-  WorkTimes work;         ///< the same time by kinds of work
 };
 
 struct UnitTime {

@@ -5,19 +5,10 @@
 #include <cstdint>
 
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/zero/engine/engine.hpp"
+#include "tessera/train/step/outcome.hpp"
+#include "tessera/zero/optimizer/step_values.hpp"
 
 namespace tessera::train {
-
-struct StepRequests {
-  int stop = 0;            ///< 0: continue; else a signal number or StopRequest::time_limit
-  bool save = false;       ///< a resumable checkpoint was asked for
-  bool disk_busy = false;  ///< a disk queue still writes the save in flight
-  bool lock_lost = false;  ///< another job owns the output directory
-  double seconds = 0.0;    ///< that the step has taken
-
-  bool operator==(StepRequests const&) const = default;
-};
 
 /// Requests as numbers whose sums over the ranks tell what any of them asks: signals reach ranks at
 /// different steps, and only rank 0 knows the time limit and the lock.

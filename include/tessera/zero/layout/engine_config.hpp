@@ -9,7 +9,7 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/loss_scaler.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/optimizer_spec.hpp"
 #include "tessera/zero/layout/offload_config.hpp"
 
 namespace tessera::zero {
