@@ -1,5 +1,5 @@
 #pragma once
-/// How values that drives hold instead of memory are transferred: memory/swap_transfers.hpp.
+/// How values that drives hold instead of memory are transferred.
 
 #include <cstddef>
 #include <filesystem>

@@ -111,7 +111,7 @@ using ProgressCall = std::function<void(std::int64_t done, std::int64_t total)>;
 /// "1.10.8" of the HDF5 library that is loaded, for --version.
 std::string hdf5_version();
 
-/// Writes virtual datasets /<state>/<tensor> in their true shapes over all shards. File names are
+/// Writes virtual datasets `/STATE/TENSOR` in their true shapes over all shards. File names are
 /// relative; elements of a missing shard read as NaN. HDF5 needs about 10 us for each source: with
 /// shards shared per node, less than a second for 1,000 ranks (docs/reference/performance.md).
 void write_view(std::filesystem::path const& file, Manifest const& manifest);

@@ -106,8 +106,8 @@ class TokenSequences {
 /// the files hold token ids.
 TextColumn text_column_of(SequenceRequest const& request);
 
-/// The file for the sequences of this request: cache_folder/blocks_<hash of request and
-/// tokenizer>.tsrb
+/// The file for the sequences of this request: `cache_folder/blocks_HASH.tsrb`, by a hash of request
+/// and tokenizer.
 std::filesystem::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer);
 
 /// Opens the file of sequences if it is intact and was made from this text, tokenizer and request;

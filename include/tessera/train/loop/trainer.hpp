@@ -57,7 +57,7 @@ class Trainer {
  protected:
   JobContext const& job() const { return job_; }
 
-  /// @param config  of Hugging Face's form @param dtype  of weights and activations
+  /// @param config of Hugging Face's form  @param options dtypes, adapters and head
   virtual std::unique_ptr<model::CausalLm> create_model(ConfigTree const& config,
                                                         model::ModelOptions const& options);
   /// The samples to train on and to evaluate; the tokenizer where there is one.
