@@ -15,6 +15,13 @@ For developers whose own programs use the library: every header that is installe
 of the trainer](../how-to/own-trainer.md) and [Build a model of your own](../how-to/own-model.md)
 have complete programs.
 
+The classes and functions of these headers are in the API reference, which Doxygen writes from their
+comments. The test `docs.reference` builds it as `docs/reference/html/index.html` in the build tree:
+
+```sh no-test: needs a build tree
+ctest --test-dir build/host -R docs.reference
+```
+
 Interfaces may change before version 1.0. This page is generated from the headers
 (`tests/docs/api_page.py`).
 """

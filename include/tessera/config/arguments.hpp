@@ -20,12 +20,15 @@ namespace tessera::config {
 
 /// `best`: save_strategy only.
 enum class Interval { no, steps, epoch, best };
+/// The values of --train_sampling_strategy, see data::SampleOrder.
 enum class Sampling { random, sequential, philox, group_by_length };
 /// How many ranks share a shard file.
 struct RanksPerFile {
   int count = 1;  ///< 0: all ranks of a node
   bool operator==(RanksPerFile const&) const = default;
 };
+/// Whether training continues while a checkpoint is written. automatic: if host memory has room for
+/// a snapshot of the state.
 enum class AsyncSave { automatic, on, off };
 
 /// Values as given. Batch sizes, precision, optimizer and clipping may also be set in the DeepSpeed

@@ -6,6 +6,7 @@
 
 namespace tessera::config {
 
+/// The memory of offloaded states; none: they stay where the kernels compute.
 enum class OffloadDevice { none, cpu, nvme };
 char const* name_of(OffloadDevice device);
 

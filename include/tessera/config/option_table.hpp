@@ -76,6 +76,7 @@ struct Option {
   Option& unless(Predicate off) { return switches_off = off, *this; }
 };
 
+/// The options of a program or of a configuration file, in groups.
 class OptionTable {
  public:
   /// Starts a group; options added afterwards belong to it.

@@ -13,6 +13,7 @@ namespace tessera::config {
 
 /// Values by option name, with their origin. Options that were not given are absent.
 struct OptionValues {
+  /// A given value and where it was given.
   struct Entry {
     ConfigTree value;
     Origin origin = Origin::default_value;

@@ -17,6 +17,7 @@ struct CommHandle {
   void* raw = nullptr;
 };
 
+/// This rank, and where it runs.
 struct RankInfo {
   int rank = 0;
   int world_size = 1;

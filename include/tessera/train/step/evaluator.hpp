@@ -17,6 +17,7 @@ class ExactSum;
 
 namespace tessera::train {
 
+/// Computes the loss of the current weights over a data set.
 class Evaluator {
  public:
   /// @param sequences_per_pass  per_device_eval_batch_size

@@ -30,6 +30,7 @@ struct MemoryReport {
   double offloaded_share = 0.0;
 };
 
+/// Weights for passes of evaluation and generation.
 class Weights : public virtual memory::WeightProvider {
  public:
   /// The plan of the parameters that train, as trained_parameters() lists them, over the ranks of a
