@@ -3,7 +3,6 @@
 #include <atomic>
 #include <functional>
 #include <future>
-#include <thread>
 
 #include "engine_fixture.hpp"
 
@@ -23,7 +22,8 @@ class HeldUpCollectives final : public Collectives {
   void hold_up(int count) {
     countdown_ = count;
     opened_ = std::promise<void>();
-    gate_->submit([opened = opened_.get_future().share()] { opened.wait(); });
+    has_opened_ = opened_.get_future().share();
+    gate_->submit([opened = has_opened_] { opened.wait(); });
     held_ = gate_->record();
     holding_ = true;
   }
@@ -33,10 +33,8 @@ class HeldUpCollectives final : public Collectives {
   }
   /// Lets go after a while, so that a test that waits wrongly fails instead of hanging.
   void let_go_after(std::chrono::milliseconds time) {
-    rescue_ = std::async(std::launch::async, [this, time] {
-      for (auto waited = std::chrono::milliseconds(0); waited < time && holding_;
-           waited += std::chrono::milliseconds(5))
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    rescue_ = std::async(std::launch::async, [this, opened = has_opened_, time] {
+      opened.wait_for(time);
       let_go();
     });
   }
