@@ -128,9 +128,9 @@ TEST_F(Lock, AnOwnerOnThisHostIsGoneWithItsProcess) {
   write(entry_with("pid", std::int64_t{child}).dump());
   EXPECT_THAT(taken_over(), HasSubstr(concat("process ", child)));
   write(entry_with("process_start", "1").dump());  // the number was given again
-  EXPECT_THAT(taken_over(), HasSubstr("process"));
+  EXPECT_THAT(taken_over(), HasSubstr(concat("process ", ::getpid(), " on host ")));
   write(entry_with("process_space", "an-earlier-boot pid:[1]").dump());
-  EXPECT_THAT(taken_over(), HasSubstr("process"));
+  EXPECT_THAT(taken_over(), HasSubstr(concat("process ", ::getpid(), " on host ")));
 }
 
 TEST_F(Lock, AnOwnerElsewhereIsGoneWhenItCountsNoMore) {
@@ -148,7 +148,7 @@ TEST_F(Lock, AnOwnerElsewhereIsGoneWhenItCountsNoMore) {
       write(ConfigTree(other).set("beat", i).dump());
     }
   });
-  EXPECT_THAT(refusal(), HasSubstr("elsewhere"));
+  EXPECT_THAT(refusal(), HasSubstr(" on host elsewhere"));
   stop = true;
   beats.join();
 }
