@@ -80,9 +80,18 @@ build_targets() {   # TARGET ...
   if [[ ! -f $build/build.ninja || $goal == test || $(cat "$build/processor" 2>/dev/null) != "$cpu" ]]; then
     echo "$cpu" >"$build/processor"
     cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=$with_tests -DTESSERA_BUILD_BENCH=$with_tests \
+      -DTESSERA_ASSERTIONS=$with_tests -DTESSERA_WERROR=$with_tests \
       >"$build.configure.log" 2>&1 || { tail -30 "$build.configure.log" >&2; die 70 "configuring failed; the complete log is in $build.configure.log"; }
   fi
   cmake --build "$build" --parallel "$jobs" --target "$@"
+}
+
+# A test that fails or runs out of time is not repeated; what a test itself had to begin again is said at the end.
+run_ctest() {   # BUILD [OPTION ...]
+  local status=0
+  ctest --test-dir "$1" "${@:2}" --output-on-failure --no-tests=error || status=$?
+  grep -ah '^RETRIED' "$1/Testing/Temporary/LastTest.log" || true
+  return $status
 }
 
 show() { printf '\n$'; printf ' %q' "$@"; printf '\n'; "$@"; }   # prints a command as a user would type it, then runs it
@@ -102,7 +111,7 @@ test_cuda_build() {
     TESSERA_CUOBJDUMP=$(cd "$build-cuda/tools" && pwd)/cuobjdump
     export TESSERA_CUOBJDUMP
   fi
-  ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --parallel $((2 * jobs)) --repeat after-timeout:2 --no-tests=error
+  run_ctest "$build-cuda" -L gpu -L install --parallel $((2 * jobs))
 }
 
 # environment-modules conflicts with lmod in Debian: the tests use its files without installing the package.
@@ -121,8 +130,8 @@ run_tests() {
   say "building everything"
   build_targets all
   say "testing"
-  # more tests than cores: most wait for programs to start and end, for files and for time limits. A test that ran out of time on a busy machine gets a second try.
-  ctest --test-dir "$build" -LE matrix --output-on-failure --parallel $((4 * jobs)) --repeat after-timeout:2 --no-tests=error   # the reshard matrix: ctest --test-dir "$build" -L matrix
+  # more tests than cores: most wait for programs to start and end, for files and for time limits
+  run_ctest "$build" -LE matrix --parallel $((4 * jobs))   # the reshard matrix: ctest --test-dir "$build" -L matrix
 }
 
 main_job() {

@@ -13,7 +13,7 @@ function(tessera_add_test file)
   cmake_path(GET file FILENAME base)
   string(REGEX REPLACE "^(.*)\\.test\\.cpp$" "${layer}.\\1" name "${base}")
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 300)
   endif()
   set(sanitizer)
   if(TESSERA_SANITIZE)  # instrumented code runs several times slower; the MPI library's own leaks are not ours
