@@ -96,6 +96,9 @@ def main():
     if subprocess.run([mkdocs, "build", "--strict", "--quiet", "--clean", "-f", output / "mkdocs.yml"], env=environment).returncode != 0:
         sys.exit(1)
     problems = list(broken_links(output / "html"))
+    searched = {entry["location"] for entry in json.loads((output / "html/search/search_index.json").read_text())["docs"]}
+    problems += [f"the search does not know {name}" for path in (output / "html").rglob("*.html")
+                 if (name := path.relative_to(output / "html").as_posix()) not in searched | {"404.html"}]
     print("\n".join(problems) or f"{output}/html/index.html")
     sys.exit(1 if problems else 0)
 
