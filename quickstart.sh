@@ -47,7 +47,7 @@ packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin lib
 [[ $goal == run && -z $text ]] && packages+=(jargon-text)
 [[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jsonschema shellcheck jargon-text
                                 slurmctld slurmd slurm-client libpmix2 iproute2 lmod strace)
-[[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file doxygen)
+[[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file doxygen mkdocs)
 [[ $goal == test ]] && packages+=(clang-14 libclang-rt-14-dev clang-format-14)  # libFuzzer; lint.format
 
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}   # ccache compiles once for checkouts in several directories
