@@ -16,7 +16,7 @@ of the trainer](../how-to/own-trainer.md) and [Build a model of your own](../how
 have complete programs.
 
 The classes and functions of these headers are in the API reference, which Doxygen writes from their
-comments. The test `docs.reference` builds it as `docs/reference/html/index.html` in the build tree:
+comments. The test `docs.reference` builds it as `reference/html/index.html` in the build tree:
 
 ```sh no-test: needs a build tree
 ctest --test-dir build/host -R docs.reference

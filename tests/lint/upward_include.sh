@@ -7,7 +7,7 @@ flags=()
 while IFS= read -r directory; do [[ -n $directory ]] && flags+=("-I$directory"); done < <(tr ';' '\n' <<<"$directories")
 compiles() { echo "#include \"tessera/$1\"" | "$cxx" -std=c++20 -fsyntax-only "${flags[@]}" -x c++ - 2>&1; }
 some_header() {   # FOLDER: "FOLDER/x.hpp", public or shared between layers
-  find "$repository/include/tessera/$1" "$repository/src/$1/shared" -name '*.hpp' -printf "$1/%f\n" 2>/dev/null | sort | head -n 1
+  (cd "$repository" && find include/tessera src/*/shared src/*/*/shared -path "*/$1/*.hpp" -printf "$1/%f\n" | sort | head -n 1)
 }
 
 own=$(some_header "$layer")   # none: a part for its own layer only
