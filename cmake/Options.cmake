@@ -10,6 +10,7 @@ option(TESSERA_ENABLE_ARROW "Read Parquet and Arrow files (needs Apache Arrow's 
 set(TESSERA_CUDA_ARCHITECTURES "auto" CACHE STRING "GPU architectures of device code, such as 90 or 80;90; auto: 80, 90, and 100 where nvcc knows it")
 set(TESSERA_CUDA_RUNTIME "Static" CACHE STRING "How the CUDA runtime is linked: Static or Shared")
 set(TESSERA_CUDNN_FRONTEND "" CACHE PATH "Directory with cudnn_frontend.h (PyPI's nvidia-cudnn-frontend has it in include/); empty: looked for, else fetched by pip; OFF: build without")
+option(TESSERA_UNITY "Compile several sources as one unit: a build from nothing is faster, one after a change slower" OFF)
 option(TESSERA_ASSERTIONS "Check contracts (TESSERA_EXPECT/ENSURE) at run time" OFF)
 set(TESSERA_SANITIZE OFF CACHE STRING "Sanitizers: OFF, ON (address and undefined behavior) or thread")
 option(TESSERA_WERROR "Treat compiler warnings as errors" OFF)
