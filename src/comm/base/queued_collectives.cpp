@@ -17,6 +17,8 @@
 namespace tessera::comm::detail {
 namespace {
 
+using namespace std::chrono_literals;
+
 /// A longer deadline could overflow the clock.
 constexpr Deadline longest = std::chrono::hours(24 * 365);
 

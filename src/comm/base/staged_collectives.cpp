@@ -17,6 +17,7 @@ namespace {
 using memory::ConstTensorView;
 using memory::Event;
 using memory::TensorView;
+using namespace std::chrono_literals;
 
 /// One worker thread runs every operation, also those on host memory, so that the host's
 /// collectives see the same order on every rank.
