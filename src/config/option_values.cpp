@@ -27,7 +27,8 @@ std::string plain(double value) {
       .dump();
 }
 
-/// "an integer from 0 to 3", "a number above 0", ...
+}  // namespace
+
 std::string expectation(Option const& option) {
   std::string out;
   switch (option.type) {
@@ -59,6 +60,17 @@ std::string expectation(Option const& option) {
     out += std::string(option.minimum ? " and" : "") + " of at most " + plain(*option.maximum);
   return out;
 }
+
+std::string suggestion(std::string_view name, std::vector<std::string> const& names) {
+  if (auto const near = nearest_name(name, names); !near.empty())
+    return concat("; did you mean --", near, "?");
+  for (auto const& key : deepspeed_table().names())
+    if (key == name || key.ends_with("." + std::string(name)))
+      return concat("; ", key, " is a key of the DeepSpeed JSON, which --deepspeed FILE reads");
+  return "";
+}
+
+namespace {
 
 [[noreturn]] void wrong_value(Option const& option, std::string const& found,
                               std::string const& shown, Audience audience) {
@@ -297,7 +309,7 @@ class FlagReader {
     bool const negated = name.starts_with("no_") || name.starts_with("no-");
     option = negated && !single_dash ? table_.find(name.substr(3)) : nullptr;
     if (!option || option->type != OptionType::boolean) {
-      unknown_.emplace_back(word.substr(0, word.find('=')), nearest_name(name, table_.names()));
+      unknown_.emplace_back(word.substr(0, word.find('=')), name);
       while (at_ < words_.size() && !is_flag(words_[at_])) ++at_;  // its values
       return;
     }
@@ -327,22 +339,24 @@ class FlagReader {
   /// One message names all of them.
   void refuse_unknown() const {
     if (unknown_.empty()) return;
+    std::string const help = "; see tessera-train --help";
+    auto const names = table_.names();
+    if (unknown_.size() == 1)
+      throw UsageError(concat("unknown option ", unknown_[0].first,
+                              suggestion(unknown_[0].second, names), help));
     std::vector<std::string> words;
-    for (auto const& [shown, near] : unknown_)
+    for (auto const& [shown, name] : unknown_) {
+      auto const near = nearest_name(name, names);
       words.push_back(shown + (near.empty() ? "" : " (did you mean --" + near + "?)"));
-    auto const& [shown, near] = unknown_.front();
-    throw UsageError(concat(unknown_.size() > 1
-                                ? concat("unknown options ", joined(words))
-                                : concat("unknown option ", shown,
-                                         near.empty() ? "" : "; did you mean --" + near + "?"),
-                            "; see tessera-train --help"));
+    }
+    throw UsageError(concat("unknown options ", joined(words), help));
   }
 
   OptionTable const& table_;
   std::vector<std::string> const& words_;
   std::size_t at_ = 0;
   std::string last_;
-  std::vector<std::pair<std::string, std::string>> unknown_;  ///< as given, and nearest name
+  std::vector<std::pair<std::string, std::string>> unknown_;  ///< as given, and without dashes
   OptionValues values_;
 };
 

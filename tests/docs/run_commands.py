@@ -53,7 +53,7 @@ class Options:
         path = (name,)
         while name == "tessera" and rest and re.fullmatch(r"[a-z][a-z0-9-]*", rest[0]):
             _, text = self.of(path)
-            if "\nSubcommands:" not in text:
+            if "\nCommands\n" not in text:
                 break
             if not re.search(rf"^  {re.escape(rest[0])}\s", text, re.M):
                 return f"{' '.join(path)} has no subcommand {rest[0]}"

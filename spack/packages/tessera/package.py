@@ -21,7 +21,6 @@ class Tessera(CMakePackage):
     depends_on("kokkos@5.0: +openmp")
     depends_on("onednn@2.6:")
     depends_on("nlohmann-json")
-    depends_on("cli11")
     depends_on("fmt")
     depends_on("spdlog")
     depends_on("hwloc")
