@@ -20,35 +20,29 @@ bool is_auto(ConfigTree const& value) { return value.is_string() && value.as_str
 class Resolver {
  public:
   Resolver(TrainingArguments const& arguments, int world_size, std::int64_t hidden_size)
-      : args_(arguments), hidden_size_(hidden_size) {
+      : args_(arguments), hidden_size_(hidden_size), json_(arguments.deepspeed.keys) {
     out_.world_size = world_size;
-    out_.has_deepspeed = !arguments.deepspeed.is_null();
-    if (!out_.has_deepspeed) return;
-    auto canonical = detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source);
-    tree_ = std::move(canonical.tree);
-    json_ = parse_nested(deepspeed_table(), tree_, arguments.deepspeed_source);
-    out_.notes = std::move(canonical.notes);
-    for (auto& hint : json_.hints(deepspeed_table())) out_.notes.push_back(std::move(hint));
+    out_.has_deepspeed = arguments.deepspeed.is_given();
+    out_.notes = arguments.deepspeed.notes;
   }
 
   ResolvedConfig run() {
     resolve_batch();
     resolve_zero();
     detail::resolve_precision({.args = args_,
-                               .json = json_,
                                .fp16 = enabled("fp16", args_.fp16).value_or(false),
                                .bf16 = enabled("bf16", args_.bf16).value_or(false)},
                               out_);
     resolve_optimizer();
     resolve_schedule();
     resolve_data();
-    out_.reporting = detail::resolve_reporting(args_, json_);
-    out_.tuning = detail::resolve_tuning(args_, json_);
+    out_.reporting = reporting_of(args_);
+    out_.tuning = tuning_of(args_);
     return std::move(out_);
   }
 
  private:
-  std::string const& source() const { return args_.deepspeed_source; }
+  std::string const& source() const { return args_.deepspeed.source; }
   ConfigTree const& value(std::string const& key) const {
     return json_.value(deepspeed_table(), key);
   }
@@ -110,8 +104,7 @@ class Resolver {
 
   TrainingArguments const& args_;
   std::int64_t hidden_size_;
-  ConfigTree tree_;
-  OptionValues json_;
+  OptionValues const& json_;  ///< the DeepSpeed keys; empty without a configuration
   std::vector<optim::Hyperparameter> optim_args_;  ///< of --optim_args
   ResolvedConfig out_;
 };
@@ -406,7 +399,7 @@ void Resolver::resolve_schedule() {
       args_.values.origin(args_.given("warmup_steps") ? "warmup_steps" : "warmup_ratio");
   if (!json_.given("scheduler.type")) return;
   check_schedule();
-  out_.scheduler = tree_.at("scheduler");
+  out_.scheduler = args_.deepspeed.tree.at("scheduler");
   out_.origins["scheduler"] = Origin::deepspeed;
   if (args_.given("lr_scheduler_type"))
     out_.notes.push_back(
@@ -514,12 +507,6 @@ void check_averaging(ResolvedConfig const& c) {
           ", whose reduce-scatter divides by the number of ranks before it; remove it");
 }
 
-OptionValues deepspeed_keys(TrainingArguments const& arguments) {
-  if (arguments.deepspeed.is_null()) return {};
-  auto const canonical = detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source);
-  return parse_nested(deepspeed_table(), canonical.tree, arguments.deepspeed_source);
-}
-
 }  // namespace
 
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
@@ -533,14 +520,6 @@ ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
 void check_together(ResolvedConfig const& config) {
   check_optimizer(config);
   check_averaging(config);
-}
-
-Reporting reporting_of(TrainingArguments const& arguments) {
-  return detail::resolve_reporting(arguments, deepspeed_keys(arguments));
-}
-
-std::optional<Tuning> tuning_of(TrainingArguments const& arguments) {
-  return detail::resolve_tuning(arguments, deepspeed_keys(arguments));
 }
 
 ConfigTree describe(ResolvedConfig const& config) { return detail::describe_fields(config); }

@@ -22,6 +22,15 @@ enum class OptionType { boolean, integer, real, string, path, choice, list, numb
 /// every value but the default, with the reason and the alternative.
 enum class Support { full, hint, refused };
 
+/// What it means when a checkpoint and the run that resumes from it have different values.
+enum class Resume {
+  reported,  ///< allowed; the log names it
+  training,  ///< steps compute something else: an error unless that is allowed
+  /// As training where the model's attention has dropout, else reported.
+  attention_dropout,
+  described  ///< not compared: resolved values cover it, or it says what this start does
+};
+
 /// Where a value came from; later ones win.
 enum class Origin { default_value, accelerate, run_file, flag, deepspeed, derived };
 /// "default", "accelerate", "run file", "flag", "deepspeed", "derived"
@@ -45,8 +54,9 @@ struct Option {
   bool minimum_excluded = false;
   std::optional<std::string> automatic;  ///< "auto" is accepted; what it becomes
   std::string label;                     ///< replaces the type's name in texts
-  std::string value_name;                ///< "DIR": the value in --help; empty: by type
-  char letter = 0;                       ///< "t": the option is -t too
+  Resume resume_class = Resume::reported;
+  std::string value_name;  ///< "DIR": the value in --help; empty: by type
+  char letter = 0;         ///< "t": the option is -t too
   bool is_positional = false, is_required = false;
   bool separated = false;                     ///< a list whose words may be separated by commas
   std::vector<std::string> needed, excluded;  ///< options that must be given with it, or not
@@ -75,6 +85,10 @@ struct Option {
     return *this;
   }
   Option& takes(std::string name_of_value) { return value_name = std::move(name_of_value), *this; }
+  Option& resume(Resume meaning_of_change) { return resume_class = meaning_of_change, *this; }
+  /// Where the table says another type or default than the variable has.
+  Option& of_type(OptionType other) { return type = other, *this; }
+  Option& default_is(ConfigTree value) { return default_value = std::move(value), *this; }
   Option& required() { return is_required = true, *this; }
   Option& by_commas() { return separated = true, *this; }
   Option& needs(std::string other) { return needed.push_back(std::move(other)), *this; }
@@ -121,6 +135,9 @@ std::string nearest_name(std::string_view name, std::vector<std::string> const& 
 
 /// The table behind the command line.
 OptionTable const& argument_table();
+
+/// Of the argument of this name, in describe(TrainingArguments).
+Resume resume_of_argument(std::string_view name);
 
 /// The table of all DeepSpeed keys, names as dotted paths.
 OptionTable const& deepspeed_table();

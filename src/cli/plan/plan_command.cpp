@@ -101,8 +101,8 @@ void run_plan(PlanArguments const& a) {
   if (!best) report_nothing_fits(planner, choices);
   fmt::print("{}\n", plan::recommendation_text(planner, choices, *best));
   auto const arguments = plan::arguments_of(planner.request().arguments, best->choice);
-  if (!arguments.deepspeed.is_null()) {
-    auto const text = arguments.deepspeed.dump(2) + "\n";
+  if (arguments.deepspeed.is_given()) {
+    auto const text = arguments.deepspeed.written.dump(2) + "\n";
     if (a.deepspeed.empty())
       fmt::print("ds_plan.json:\n{}\n", text);
     else

@@ -1,11 +1,12 @@
-#include "detail/resolvers.hpp"
+#include "tessera/config/reporting.hpp"
 
 #include <algorithm>
 
 #include "tessera/config/option_table.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::config::detail {
+namespace tessera::config {
 namespace {
 
 class Keys {
@@ -59,8 +60,8 @@ bool reports_to_tensorboard(TrainingArguments const& arguments) {
 
 }  // namespace
 
-Reporting resolve_reporting(TrainingArguments const& arguments, OptionValues const& values) {
-  Keys const keys(values);
+Reporting reporting_of(TrainingArguments const& arguments) {
+  Keys const keys(arguments.deepspeed.keys);
   Reporting out;
   if (auto const& steps = keys.value("steps_per_print"); !steps.is_null())
     out.steps_per_print = steps.as_int();
@@ -77,7 +78,8 @@ Reporting resolve_reporting(TrainingArguments const& arguments, OptionValues con
   return out;
 }
 
-std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionValues const& keys) {
+std::optional<Tuning> tuning_of(TrainingArguments const& arguments) {
+  auto const& keys = arguments.deepspeed.keys;
   auto const value = [&](char const* key) -> ConfigTree const& {
     return keys.value(deepspeed_table(), concat("autotuning.", key));
   };
@@ -106,4 +108,4 @@ std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionV
   return out;
 }
 
-}  // namespace tessera::config::detail
+}  // namespace tessera::config
