@@ -52,7 +52,9 @@ config::Option& Command::add(Row row, Store store) {
   option.default_value = std::move(row.default_value);
   option.meaning = std::move(row.meaning);
   option.is_positional = !row.names.starts_with('-');
-  for (auto const& name : split(row.names, ','))
+  auto const space = std::min(row.names.find(' '), row.names.size());
+  option.value_name = row.names.substr(std::min(space + 1, row.names.size()));
+  for (auto const& name : split(row.names.substr(0, space), ','))
     if (name.size() == 2 && name[0] == '-')
       option.letter = name[1];
     else if (option.name.empty())
@@ -97,7 +99,8 @@ config::OptionTable Command::rows() const {
   auto const add = [&](char const* name, std::string const& meaning) -> config::Option& {
     return out.add(config::OptionType::boolean, name, false, meaning);
   };
-  auto& help = add("help", "print this text, or explain one option").takes("[OPTION]");
+  auto& help = add("help", "print this text, or explain one option");
+  help.value_name = "[OPTION]";
   help.letter = 'h';
   if (version_) add("version", "print the versions of this program and its libraries");
   out.group("Commands");
@@ -184,7 +187,7 @@ class Command::Reader {
     bool const has_text = equals < word.size();
     in_training_ = false;
     if (option && !option->is_positional) {
-      std::string const shown = is_long ? "--" + name : config::shown_names(*option).substr(4);
+      std::string const shown = "--" + (is_long ? name : option->name);
       if (option->type == config::OptionType::list)
         return add_items(*option, has_text ? Words{word.substr(equals + 1)} : following(), shown);
       bool const is_bare = option->type == config::OptionType::boolean && !has_text;
@@ -255,7 +258,7 @@ class Command::Reader {
     }
     bool const has_rest = !extra_.empty() || !training_.empty() || !after_.empty();
     auto const dashed = [&](std::string const& name) {
-      return config::shown_names(*command_.table_.find(name));
+      return (command_.table_.find(name)->is_positional ? "" : "--") + name;
     };
     for (auto const& option : command_.table_.options()) {
       bool const is_rest = option.is_positional && option.type == config::OptionType::list;

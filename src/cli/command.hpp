@@ -23,13 +23,14 @@ class Command {
   /// A subcommand; the reference stays valid.
   Command& add_command(std::string name, std::string meaning);
 
-  /// "--tag", "--nnodes,--num_nodes" or "-t,--tag": an option; "directory": an argument. `-` and
-  /// `_` are the same in names. The variable's value is the default, and it outlives the command.
+  /// "--json", "--nnodes,--num_nodes" or "-t,--tag TAG": an option; "run DIR": an argument. A last
+  /// word is the name of its value in --help, and says what completes it. `-` and `_` are the same
+  /// in names. The variable's value is the default, and it outlives the command.
   template <class T>
   config::Option& add(std::string const& names, T& variable, std::string meaning) {
     return add({config::option_type<T>(), names, config::to_tree(variable), std::move(meaning)},
                [&variable, names](ConfigTree const& value) {
-                 config::assign(variable, value, names.substr(0, names.find(',')));
+                 config::assign(variable, value, names.substr(0, names.find_first_of(", ")));
                });
   }
   /// A flag that calls @p action.

@@ -126,8 +126,8 @@ void add_check_options(Command& app, CheckArguments& a) {
           "hidden size of the model, for sizes that are \"auto\" (default: that of the "
           "model in the options)")
       .at_least(1);
-  app.add("file", a.first, "a DeepSpeed JSON, a run file of tessera-train, or Accelerate's YAML")
-      .takes("FILE");
+  app.add("file FILE", a.first,
+          "a DeepSpeed JSON, a run file of tessera-train, or Accelerate's YAML");
   app.add_rest("options", a.options, "options of tessera-train", Command::Rest::training);
 }
 
@@ -153,9 +153,8 @@ void add_config_commands(Command& app) {
       group.add_command("lr", "Print the learning rate of every step as CSV, or draw it as SVG");
   rates_app.add("--steps", rates->steps, "optimizer steps of the run")
       .required()
-      .at_least(1)
-      .at_most(10'000'000);
-  rates_app.add("--plot", rates->plot, "SVG file to write instead").takes("FILE");
+      .between(1, 10'000'000);
+  rates_app.add("--plot FILE", rates->plot, "SVG file to write instead");
   add_check_options(rates_app, rates->check);
   rates_app.run([rates] { print_rates(*rates); });
   auto const which = std::make_shared<std::string>();

@@ -64,10 +64,9 @@ void add_status(Command& app) {
   auto& status = app.add_command("status", "Print the state of a run, from its status.json");
   status
       .add_rest(
-          "run", a->words,
+          "run DIR", a->words,
           "the run's output_dir; or, after --, the arguments of tessera-train that contain it",
           Command::Rest::own)
-      .takes("DIR")
       .required();
   status.add("--code", a->code, "print only the exit code; fails while the run has not ended");
   status.add("--since", a->since,

@@ -97,21 +97,19 @@ void add_tokenize(Command& app) {
                                    "Print the token ids of a text, a file or standard input, or "
                                    "write those of text files to train from");
   tokenize
-      .add("tokenizer", a->tokenizer, "directory with tokenizer.json, or vocab.json and merges.txt")
-      .takes("DIR")
+      .add("tokenizer DIR", a->tokenizer,
+           "directory with tokenizer.json, or vocab.json and merges.txt")
       .required();
-  tokenize.add("text", a->text, "text to tokenize; - or none: standard input").takes("TEXT");
+  tokenize.add("text TEXT", a->text, "text to tokenize; - or none: standard input");
   tokenize
-      .add("-f,--file", a->file,
+      .add("-f,--file FILE", a->file,
            "file to tokenize; -: standard input; with --output "
            "files as --train_file names them")
-      .takes("FILE")
       .excludes("text");
   tokenize
-      .add("-o,--output", a->request.output,
+      .add("-o,--output PATH", a->request.output,
            "write the ids of each record to FILE.bin and FILE.idx (Megatron's "
            "format), which --train_file reads")
-      .takes("PATH")
       .needs("file");
   tokenize.add("--append_eos", a->request.append_eos, "append the end-of-text token to records")
       .needs("output");
@@ -137,21 +135,19 @@ void add_tokenizer(Command& app) {
   auto& train = tokenizer.add_command(
       "train", "Train a BPE tokenizer with the merges of Hugging Face's trainer");
   train
-      .add("files", a->text, "text files: one, several separated by commas, or a pattern in quotes")
-      .takes("FILES")
+      .add("files FILES", a->text,
+           "text files: one, several separated by commas, or a pattern in quotes")
       .required();
-  train.add("-o,--output", a->output, "directory for tokenizer.json").takes("PATH").required();
+  train.add("-o,--output PATH", a->output, "directory for tokenizer.json").required();
   train
       .add("--vocab_size", a->vocabulary_size,
            "number of tokens with the special tokens and the alphabet")
       .at_least(2);
   train.add("--min_frequency", a->min_frequency, "merge only pairs that occur this often")
       .at_least(0);
-  train
-      .add("--like", a->like,
-           "tokenizer directory whose other parts and special tokens are kept (default: "
-           "GPT-2's)")
-      .takes("DIR");
+  train.add("--like DIR", a->like,
+            "tokenizer directory whose other parts and special tokens are kept (default: "
+            "GPT-2's)");
   train.run([a] {
     std::int64_t const tokens = data::train_tokenizer(*a);
     fmt::print("wrote {} with {}{}\n", (a->output / "tokenizer.json").string(),

@@ -201,15 +201,25 @@ void validate(TrainingArguments const& a) {
 
 }  // namespace
 
-DeepSpeedConfig::DeepSpeedConfig(ConfigTree document, std::string file)
-    : written(std::move(document)), source(std::move(file)) {
-  TESSERA_VALIDATE(written.is_object(), ConfigError, source,
-                   " must hold a JSON object {...}, found ", written.type_name());
-  auto canonical = detail::canonical_config(written, source);
+DeepSpeedConfig::DeepSpeedConfig(ConfigTree written, std::string file)
+    : document(std::move(written)), source(std::move(file)) {
+  TESSERA_VALIDATE(document.is_object(), ConfigError, source,
+                   " must hold a JSON object {...}, found ", document.type_name());
+  auto canonical = detail::canonical_config(document, source);
   tree = std::move(canonical.tree);
   keys = parse_nested(deepspeed_table(), tree, source);
   notes = std::move(canonical.notes);
   for (auto& hint : keys.hints(deepspeed_table())) notes.push_back(std::move(hint));
+}
+
+ConfigTree const& DeepSpeedConfig::value(std::string_view key) const {
+  return keys.value(deepspeed_table(), key);
+}
+
+ConfigTree const* DeepSpeedConfig::find(std::string_view key) const {
+  auto const found = keys.entries.find(key);
+  bool const is_written = found != keys.entries.end() && found->second.value != ConfigTree("auto");
+  return is_written ? &found->second.value : nullptr;
 }
 
 ConfigTree to_tree(RanksPerFile ranks) {

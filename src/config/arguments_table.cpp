@@ -22,25 +22,19 @@ char const* const use_metrics =
     "nothing is sent to a service; use tensorboard, or metrics.jsonl in output_dir";
 
 void add_model(ArgumentRows& t) {
-  t.group("Model");
+  t.group("Model", described);
   t.add(&Arguments::model_name_or_path, "model_name_or_path",
-        "Hugging Face model directory to start from (config.json, safetensors)")
-      .resume(described);
+        "Hugging Face model directory to start from (config.json, safetensors)");
   t.add(&Arguments::config_name, "config_name",
-        "directory or config.json of a model to train from random weights")
-      .resume(described);
+        "directory or config.json of a model to train from random weights");
   t.add(&Arguments::model_type, "model_type",
-        "model family to train from random weights with its default sizes, such as gpt2 or llama")
-      .resume(described);
+        "model family to train from random weights with its default sizes, such as gpt2 or llama");
   t.add(&Arguments::config_overrides, "config_overrides",
-        "changes to the sizes of model_type: n_embd=64,n_layer=2")
-      .resume(described);
+        "changes to the sizes of model_type: n_embd=64,n_layer=2");
   t.add(&Arguments::tokenizer_name, "tokenizer_name",
-        "directory with tokenizer.json, if not model_name_or_path")
-      .resume(described);
+        "directory with tokenizer.json, if not model_name_or_path");
   t.add(&Arguments::dtype, "dtype",
         "working precision; auto: float32; with --bf16 or --fp16: 16-bit weights, not autocast")
-      .resume(described)
       .one_of({"auto", "float32", "bfloat16", "float16"})
       .alias("torch_dtype");
   t.add(path, "cache_dir", {}, "cache directory of the Hub client").hint(no_download);
@@ -69,8 +63,7 @@ void add_adapters(ArgumentRows& t) {
       .above(0);
   t.add(&Arguments::lora_dropout, "lora_dropout", "dropout of the adapters' inputs")
       .resume(training)
-      .at_least(0)
-      .at_most(0.999);
+      .between(0, 0.999);
   t.add(&Arguments::lora_target_modules, "lora_target_modules",
         "layers to adapt: ends of names, all-linear, or a regular expression; none: PEFT's default")
       .resume(training)
@@ -90,53 +83,43 @@ void add_adapters(ArgumentRows& t) {
 }
 
 void add_work(ArgumentRows& t) {
-  t.group("What to do");
+  t.group("What to do", described);
   t.add(&Arguments::output_dir, "output_dir",
-        "run directory: status, metrics, checkpoints, the trained model")
-      .resume(described);
+        "run directory: status, metrics, checkpoints, the trained model");
   t.add(&Arguments::overwrite_output_dir, "overwrite_output_dir",
         "start fresh over a completed run; an unfinished run resumes unless "
-        "resume_from_checkpoint is never")
-      .resume(described);
-  t.add(&Arguments::do_train, "do_train", "train").resume(described);
+        "resume_from_checkpoint is never");
+  t.add(&Arguments::do_train, "do_train", "train");
   t.add(&Arguments::do_eval, "do_eval",
-        "evaluate: loss, perplexity and accuracy; on when eval_strategy is not no")
-      .resume(described);
-  t.add(&Arguments::do_predict, "do_predict", "evaluate test_file: loss, perplexity and accuracy")
-      .resume(described);
+        "evaluate: loss, perplexity and accuracy; on when eval_strategy is not no");
+  t.add(&Arguments::do_predict, "do_predict", "evaluate test_file: loss, perplexity and accuracy");
   t.add(&Arguments::do_generate, "do_generate",
-        "continue prompts with the trained weights (Tessera's own)")
-      .resume(described);
+        "continue prompts with the trained weights (Tessera's own)");
   t.add(&Arguments::resume_from_checkpoint, "resume_from_checkpoint",
         "checkpoint to resume from; auto or none: the newest complete one of output_dir, if any; "
         "true: there must be one")
       .of_type(json)
-      .resume(described)
       .shown_as("auto, true, false, never, step or path");
   t.add(&Arguments::allow_changed_data, "allow_changed_data",
         "resume although text, tokenizer, block size or order of the samples changed (Tessera's "
-        "own)")
-      .resume(described);
+        "own)");
   t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file also the object itself")
       .shown_as("path or JSON object");
   t.add(path, "accelerate_config", {},
         "configuration file of Accelerate (YAML or JSON): precision, DeepSpeed, FSDP");
   t.add(&Arguments::print_config, "print_config",
-        "print every resolved value with its origin and exit (Tessera's own)")
-      .resume(described);
+        "print every resolved value with its origin and exit (Tessera's own)");
   t.add(&Arguments::help, "help", "print this text, or explain one option, and exit")
       .of_type(json)
       .shown_as("option or true")
-      .resume(described)
       .alias("h");
-  t.add(&Arguments::version, "version", "print the version and exit").resume(described);
+  t.add(&Arguments::version, "version", "print the version and exit");
 }
 
 void add_length(ArgumentRows& t) {
-  t.group("Length and batches");
+  t.group("Length and batches", described);
   t.add(&Arguments::per_device_train_batch_size, "per_device_train_batch_size",
         "sequences per rank and micro-step")
-      .resume(described)
       .at_least(1)
       .unit("sequences")
       .alias("per_gpu_train_batch_size");
@@ -144,73 +127,67 @@ void add_length(ArgumentRows& t) {
         "sequences per rank and evaluation step")
       .at_least(1)
       .unit("sequences")
-      .alias("per_gpu_eval_batch_size");
+      .alias("per_gpu_eval_batch_size")
+      .resume(reported);
   t.add(&Arguments::gradient_accumulation_steps, "gradient_accumulation_steps",
         "micro-steps per optimizer step")
-      .resume(described)
       .at_least(1)
       .unit("micro-steps");
   t.add(&Arguments::num_train_epochs, "num_train_epochs", "passes over the training data")
-      .resume(described)
       .at_least(0)
       .unit("epochs");
   t.add(&Arguments::max_steps, "max_steps",
         "optimizer steps; a positive value overrides num_train_epochs")
-      .resume(described)
       .at_least(-1)
       .unit("steps");
   t.add(&Arguments::seed, "seed", "seed of random weights, dropout and data order")
       .resume(training)
       .at_least(0);
-  t.add(&Arguments::data_seed, "data_seed", "seed of the data order only; none: seed")
-      .resume(described)
-      .at_least(0);
+  t.add(&Arguments::data_seed, "data_seed", "seed of the data order only; none: seed").at_least(0);
   t.add(&Arguments::auto_find_batch_size, "auto_find_batch_size",
-        "halve per_device_train_batch_size until the activations fit into memory");
+        "halve per_device_train_batch_size until the activations fit into memory")
+      .resume(reported);
   t.add(boolean, "full_determinism", false,
         "bit-for-bit reproducible runs; the default unless deterministic is false");
 }
 
 void add_precision(ArgumentRows& t) {
-  t.group("Precision and memory");
+  t.group("Precision and memory", described);
   t.add(&Arguments::fp16, "fp16",
-        "float16 products with loss scaling; with DeepSpeed or FSDP also float16 weights")
-      .resume(described);
+        "float16 products with loss scaling; with DeepSpeed or FSDP also float16 weights");
   t.add(&Arguments::bf16, "bf16",
-        "bfloat16 products (autocast); with DeepSpeed or FSDP also bfloat16 weights")
-      .resume(described);
+        "bfloat16 products (autocast); with DeepSpeed or FSDP also bfloat16 weights");
   t.add(&Arguments::master_weights, "master_weights",
         "initial fp32 master weights of 16-bit weights: file: as stored; rounded: as the weights; "
         "auto: rounded with DeepSpeed")
-      .resume(described)
       .one_of({"auto", "file", "rounded"});
   t.add(&Arguments::max_skipped_steps, "max_skipped_steps",
         "consecutive skipped steps after which training continues; none: what the loss scale can "
         "cure, else 10 (Tessera's own)")
       .at_least(0)
-      .unit("steps");
+      .unit("steps")
+      .resume(reported);
   t.add(&Arguments::gradient_checkpointing, "gradient_checkpointing",
         "activation checkpointing: keep only each block's input and recompute the rest in backward")
-      .alias("activation_checkpointing");
+      .alias("activation_checkpointing")
+      .resume(reported);
   t.add(&Arguments::recompute, "recompute",
         "what backward computes again: none; light: norms and activation functions; block: "
-        "gradient_checkpointing (Tessera's own)");
+        "gradient_checkpointing (Tessera's own)")
+      .resume(reported);
   t.add(json, "gradient_checkpointing_kwargs", {}, "arguments of gradient checkpointing")
       .shown_as("JSON object")
       .alias("activation_checkpointing_kwargs")
       .hint("no effect: every block is checkpointed");
   t.add(&Arguments::fp16_full_eval, "fp16_full_eval",
-        "evaluate in float16 in a run without --do_train; in training an error unless --fp16")
-      .resume(described);
+        "evaluate in float16 in a run without --do_train; in training an error unless --fp16");
   t.add(&Arguments::bf16_full_eval, "bf16_full_eval",
-        "evaluate in bfloat16 in a run without --do_train; in training an error unless --bf16")
-      .resume(described);
+        "evaluate in bfloat16 in a run without --do_train; in training an error unless --bf16");
   t.add(&Arguments::tf32, "tf32",
         "compute fp32 matrix products in TF32 on a GPU's tensor cores; an error on the host")
       .resume(training);
   t.add(&Arguments::fp8, "fp8",
-        "fp8 products of blocks in bf16 training; emulated on the host (Tessera's own)")
-      .resume(described);
+        "fp8 products of blocks in bf16 training; emulated on the host (Tessera's own)");
   t.add(string, "half_precision_backend", "auto", "mixed-precision backend")
       .alias("fp16_backend")
       .hint("no effect: Tessera has one implementation");
@@ -469,40 +446,28 @@ void add_machine(ArgumentRows& t) {
 }
 
 void add_generation(ArgumentRows& t) {
-  t.group("Generation (Tessera's own)");
-  t.add(&Arguments::prompt, "prompt", "text that the model continues, printed while it grows")
-      .resume(described);
+  t.group("Generation (Tessera's own)", described);
+  t.add(&Arguments::prompt, "prompt", "text that the model continues, printed while it grows");
   t.add(&Arguments::prompt_file, "prompt_file",
         "prompts, one per line, or \"prompt\" of each line of a .jsonl file; prints a line of JSON "
-        "for each")
-      .resume(described);
+        "for each");
   t.add(&Arguments::max_new_tokens, "max_new_tokens", "tokens to generate")
-      .resume(described)
       .at_least(1)
       .unit("tokens");
-  t.add(&Arguments::temperature, "temperature", "sampling temperature; 0: greedy")
-      .resume(described)
-      .at_least(0);
+  t.add(&Arguments::temperature, "temperature", "sampling temperature; 0: greedy").at_least(0);
   t.add(&Arguments::top_k, "top_k", "sample from the k most likely tokens; 0 disables top-k")
-      .resume(described)
       .at_least(0)
       .unit("tokens");
   t.add(&Arguments::top_p, "top_p",
         "sample from the most likely tokens that together reach p; 1: all")
-      .resume(described)
-      .at_least(0)
-      .at_most(1);
+      .between(0, 1);
   t.add(&Arguments::min_p, "min_p",
         "sample from tokens with at least p of the largest probability; 0: all")
-      .resume(described)
-      .at_least(0)
-      .at_most(1);
+      .between(0, 1);
   t.add(&Arguments::repetition_penalty, "repetition_penalty",
         "above 1: tokens of the text so far become less likely; 1: off")
-      .resume(described)
       .above(0);
-  t.add(&Arguments::stop_strings, "stop_strings", "a text ends before the first of these")
-      .resume(described);
+  t.add(&Arguments::stop_strings, "stop_strings", "a text ends before the first of these");
 }
 
 ArgumentRows build() {

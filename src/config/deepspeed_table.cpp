@@ -229,8 +229,7 @@ void add_precision(OptionTable& t) {
       .at_least(0)
       .auto_is(by_default);
   t.add(integer, "fp16.initial_scale_power", 16, "dynamic: the initial scale is 2 to this power")
-      .at_least(0)
-      .at_most(126)
+      .between(0, 126)
       .auto_is(by_default);
   t.add(integer, "fp16.loss_scale_window", 1000,
         "dynamic: double the scale after N steps without overflow")

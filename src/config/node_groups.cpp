@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
@@ -92,8 +91,7 @@ void check_tree_of_sums(ResolvedConfig const& c) {
 }  // namespace
 
 bool wants_two_levels(TrainingArguments const& arguments) {
-  bool const wanted =
-      arguments.deepspeed.keys.value(deepspeed_table(), hierarchical) == ConfigTree(true);
+  bool const wanted = arguments.deepspeed.value(hierarchical) == ConfigTree(true);
   TESSERA_VALIDATE(!wanted || arguments.collectives != "flat", ConfigError,
                    arguments.deepspeed.source, ": ", hierarchical,
                    " is true but --collectives is flat; remove one of them");

@@ -31,24 +31,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string_view name_of(Origin origin) {
-  switch (origin) {
-    case Origin::default_value:
-      return "default";
-    case Origin::accelerate:
-      return "accelerate";
-    case Origin::run_file:
-      return "run file";
-    case Origin::flag:
-      return "flag";
-    case Origin::deepspeed:
-      return "deepspeed";
-    case Origin::derived:
-      return "derived";
-  }
-  return "";
+  constexpr char const* names[] = {"default", "accelerate", "run file",
+                                   "flag",    "deepspeed",  "derived"};
+  return names[static_cast<int>(origin)];
 }
 
-void OptionTable::group(std::string title) { group_ = std::move(title); }
+void OptionTable::group(std::string title, Resume resume_class) {
+  group_ = std::move(title);
+  resume_class_ = resume_class;
+}
 
 Option& OptionTable::add(OptionType type, std::string name, ConfigTree default_value,
                          std::string meaning) {
@@ -59,6 +50,7 @@ Option& OptionTable::add(OptionType type, std::string name, ConfigTree default_v
                              ? ConfigTree(default_value.as_double())
                              : std::move(default_value);
   option.meaning = std::move(meaning);
+  option.resume_class = resume_class_;
   return add(std::move(option));
 }
 

@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config {
 namespace {
 
 constexpr std::size_t columns = 100, meaning_column = 36;
-
-std::string joined(std::vector<std::string> const& words, char const* between) {
-  std::string out;
-  for (auto const& word : words) out += (out.empty() ? "" : between) + word;
-  return out;
-}
 
 std::string default_text(Option const& option) {
   if (option.default_value.is_null()) return "none";
@@ -35,29 +31,16 @@ std::string default_text(Option const& option) {
   return out.str();
 }
 
+/// Of each OptionType: the type in texts, and the value in --help.
+constexpr std::pair<char const*, char const*> type_words[] = {
+    {"true or false", ""}, {"integer", "N"},    {"number", "X"},
+    {"text", "TEXT"},      {"path", "PATH"},    {"", "NAME"},
+    {"words", "WORD..."},  {"numbers", "JSON"}, {"JSON", "JSON"}};
+
 std::string type_text(Option const& option) {
   if (!option.label.empty()) return option.label;
-  switch (option.type) {
-    case OptionType::boolean:
-      return "true or false";
-    case OptionType::integer:
-      return "integer";
-    case OptionType::real:
-      return "number";
-    case OptionType::path:
-      return "path";
-    case OptionType::choice:
-      return joined(option.choices, ", ");
-    case OptionType::list:
-      return option.choices.empty() ? "words" : "words: " + joined(option.choices, ", ");
-    case OptionType::numbers:
-      return "numbers";
-    case OptionType::json:
-      return "JSON";
-    case OptionType::string:
-      return "text";
-  }
-  return "";
+  std::string const type = type_words[static_cast<int>(option.type)].first;
+  return type + (type.empty() || option.choices.empty() ? "" : ": ") + join(option.choices);
 }
 
 /// Appends @p text in words from column @p used on; later lines start at @p indent.
@@ -123,7 +106,7 @@ std::string explain(Option const& option) {
   if (!option.unit_name.empty()) out += " (" + option.unit_name + ")";
   if (option.automatic) out += ", or auto: " + *option.automatic;
   out += "\n  default: " + default_text(option) + "\n";
-  if (!option.aliases.empty()) out += "  other names: " + joined(option.aliases, ", ") + "\n";
+  if (!option.aliases.empty()) out += "  other names: " + join(option.aliases) + "\n";
   return out + "  supported: " + support_text(option) + "\n";
 }
 
@@ -161,38 +144,23 @@ std::string explain(std::string const& name) {
 
 std::string shown_names(Option const& option) {
   if (option.is_positional) return option.name;
-  return (option.letter ? std::string{'-', option.letter} + ", --" : "--") + option.name;
+  std::string out = (option.letter ? std::string{'-', option.letter} + ", --" : "--") + option.name;
+  for (auto const& alias : option.aliases) out += (alias.size() == 1 ? ", -" : ", --") + alias;
+  return out;
 }
 
 std::string shown_value(Option const& option) {
-  if (!option.value_name.empty() || option.is_positional) return option.value_name;
-  switch (option.type) {
-    case OptionType::boolean:
-      return "";
-    case OptionType::integer:
-      return "N";
-    case OptionType::real:
-      return "X";
-    case OptionType::path:
-      return "PATH";
-    case OptionType::choice:
-      return "NAME";
-    case OptionType::list:
-      return "WORD...";
-    case OptionType::numbers:
-    case OptionType::json:
-      return option.label.empty() ? "JSON" : "VALUE";
-    case OptionType::string:
-      return "TEXT";
-  }
-  return "";
+  bool const is_json = option.type == OptionType::json || option.type == OptionType::numbers;
+  return !option.value_name.empty() || option.is_positional ? option.value_name
+         : is_json && !option.label.empty()                 ? "VALUE"
+                                            : type_words[static_cast<int>(option.type)].second;
 }
 
 /// A meaning that says its default is left as it is, and so is a default that is no value, which
 /// stands for "not given".
 std::string shown_meaning(Option const& option) {
   std::string out = option.meaning;
-  if (!option.choices.empty()) out += " [" + joined(option.choices, ", ") + "]";
+  if (!option.choices.empty()) out += " [" + join(option.choices) + "]";
   auto const& value = option.default_value;
   std::string const text = default_text(option);
   bool const plain = text == "none" || value == ConfigTree(false) || option.is_positional ||

@@ -5,6 +5,7 @@
 
 #include "detail/number_text.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config {
 namespace {
@@ -12,12 +13,6 @@ namespace {
 [[noreturn]] void fail(Audience audience, std::string const& message) {
   if (audience == Audience::flag) throw UsageError(message);
   throw ConfigError(message);
-}
-
-std::string joined(std::vector<std::string> const& words) {
-  std::string out;
-  for (auto const& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
 }
 
 std::string plain(double value) {
@@ -30,28 +25,16 @@ std::string plain(double value) {
 }  // namespace
 
 std::string expectation(Option const& option) {
-  std::string out;
-  switch (option.type) {
-    case OptionType::boolean:
-      return "true or false";
-    case OptionType::integer:
-      out = "an integer";
-      break;
-    case OptionType::real:
-      out = "a number";
-      break;
-    case OptionType::choice:
-      return "one of " + joined(option.choices);
-    case OptionType::list:
-      return option.choices.empty() ? "a list of words"
-                                    : "a list of some of " + joined(option.choices);
-    case OptionType::numbers:
-      return option.label.empty() ? "a list of numbers" : option.label;
-    case OptionType::json:
-      return option.label.empty() ? "a JSON value" : option.label;
-    default:
-      return "a string";
-  }
+  if (option.type == OptionType::choice) return "one of " + join(option.choices);
+  if (option.type == OptionType::list && !option.choices.empty())
+    return "a list of some of " + join(option.choices);
+  bool const is_labeled = option.type == OptionType::json || option.type == OptionType::numbers;
+  if (is_labeled && !option.label.empty()) return option.label;
+  constexpr char const* types[] = {"true or false",   "an integer",        "a number",
+                                   "a string",        "a string",          "",
+                                   "a list of words", "a list of numbers", "a JSON value"};
+  std::string out = types[static_cast<int>(option.type)];
+  if (option.type != OptionType::integer && option.type != OptionType::real) return out;
   if (option.minimum && option.maximum && !option.minimum_excluded)
     return out + " from " + plain(*option.minimum) + " to " + plain(*option.maximum);
   if (option.minimum)
@@ -349,7 +332,7 @@ class FlagReader {
       auto const near = nearest_name(name, names);
       words.push_back(shown + (near.empty() ? "" : " (did you mean --" + near + "?)"));
     }
-    throw UsageError(concat("unknown options ", joined(words), help));
+    throw UsageError(concat("unknown options ", join(words), help));
   }
 
   OptionTable const& table_;
@@ -450,7 +433,7 @@ class KeyReader {
     std::vector<std::string> words;
     for (auto const& [path, near] : unknown_)
       words.push_back(path + (near.empty() ? " (remove it)" : " (did you mean " + near + "?)"));
-    throw ConfigError(concat(source_, ": ", unknown_.size(), " unknown keys: ", joined(words)));
+    throw ConfigError(concat(source_, ": ", unknown_.size(), " unknown keys: ", join(words)));
   }
 
   OptionTable const& table_;

@@ -43,11 +43,9 @@ class Resolver {
 
  private:
   std::string const& source() const { return args_.deepspeed.source; }
-  ConfigTree const& value(std::string const& key) const {
-    return json_.value(deepspeed_table(), key);
-  }
+  ConfigTree const& value(std::string const& key) const { return args_.deepspeed.value(key); }
   /// The JSON has the key with a value other than "auto".
-  bool written(std::string const& key) const { return json_.given(key) && !is_auto(value(key)); }
+  bool written(std::string const& key) const { return args_.deepspeed.find(key) != nullptr; }
 
   [[noreturn]] void contradiction(std::string const& key, ConfigTree const& json,
                                   std::string const& flag, ConfigTree const& given) const {
@@ -86,8 +84,7 @@ class Resolver {
   void resolve_optim_args(std::string const& algorithm);
   /// The keys of the JSON's optimizer section.
   detail::OptimizerKeys optimizer_keys() const {
-    return {source(),
-            [this](std::string const& key) { return written(key) ? &value(key) : nullptr; }};
+    return {source(), [this](std::string const& key) { return args_.deepspeed.find(key); }};
   }
   double hyperparameter(std::string const& algorithm, optim::HyperparameterRule const& rule);
   double beta(std::size_t index, optim::HyperparameterRule const& rule, double flag_value);
@@ -231,9 +228,7 @@ void Resolver::resolve_offload() {
 }
 
 void Resolver::resolve_offload_blocks() {
-  auto const of_key = [this](std::string const& key) {
-    return written(key) ? &value(key) : nullptr;
-  };
+  auto const of_key = [this](std::string const& key) { return args_.deepspeed.find(key); };
   detail::resolve_communication(of_key, source(), out_);
   auto resolved = detail::resolve_offload(of_key, out_.stage, source());
   out_.offload = std::move(resolved.offload);

@@ -22,12 +22,12 @@ std::string completed(std::vector<std::string> const& typed,
   checkpoint.add_command("verify", "").add("--quick", flag, "");
   std::string text;
   auto& plot = app.add_command("plot", "");
-  plot.add("run_directory", text, "").takes("DIR");
-  plot.add("--output", text, "").takes("PATH");
+  plot.add("run_directory DIR", text, "");
+  plot.add("--output PATH", text, "");
   auto& submit = app.add_command("submit", "");
-  submit.add("template", text, "").takes("TEMPLATE");
+  submit.add("template TEMPLATE", text, "");
   submit.add("--dtype", text, "").one_of({"fp32", "bf16", "fp16"});
-  submit.add_rest("arguments", rest, "", Command::Rest::own).takes("ARGUMENTS");
+  submit.add_rest("arguments ARGUMENTS", rest, "", Command::Rest::own);
   ScratchFiles const files;
   files.write("run.json", "");
   std::filesystem::create_directories(files.directory() / "run_1");

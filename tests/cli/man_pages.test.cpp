@@ -25,7 +25,7 @@ TEST(ManPages, ValuesHaveNamesAndCommandsTheirArguments) {
   std::string text;
   auto& command = app.add_command("plot", "Draw");
   command.add("run_directory", text, "the run").required();
-  command.add("--output", text, "SVG file").takes("PATH");
+  command.add("--output PATH", text, "SVG file");
   std::string const page = tools_page(app);
   EXPECT_THAT(page, HasSubstr(".SS \\&tessera plot [options] run_directory\n"));
   EXPECT_THAT(page, HasSubstr("\\fB\\&\\-\\-output\\fR \\fI\\&PATH\\fR\n\\&SVG file"));

@@ -47,7 +47,7 @@ TEST(Arguments, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(a.log_level, log::Level::info);
   EXPECT_FALSE(a.data_seed || a.block_size || a.threads || a.do_eval);
   EXPECT_TRUE(a.hints.empty());
-  EXPECT_TRUE(a.deepspeed.written.is_null());
+  EXPECT_TRUE(a.deepspeed.document.is_null());
 }
 
 /// A part of a command line has values and contradictions, and lacks what a run needs.
@@ -196,7 +196,7 @@ TEST(Arguments, DocumentsMayComeFromElsewhere) {
   });
   EXPECT_THAT(read, testing::ElementsAre("run.json", "ds.json"));
   EXPECT_EQ(a.seed, 9);
-  EXPECT_EQ(a.deepspeed.written.at("zero_optimization").at("stage").as_int(), 3);
+  EXPECT_EQ(a.deepspeed.document.at("zero_optimization").at("stage").as_int(), 3);
 }
 
 TEST(Arguments, MistakesEndInUsageErrors) {
@@ -269,9 +269,9 @@ TEST(Arguments, RunFileWithFlagsOverIt) {
   EXPECT_EQ(a.learning_rate, 1e-4);
   EXPECT_EQ(a.values.origin("max_steps"), Origin::flag);
   EXPECT_EQ(a.values.origin("learning_rate"), Origin::run_file);
-  EXPECT_EQ(a.deepspeed.written.at("zero_optimization").at("stage").as_int(), 3);
+  EXPECT_EQ(a.deepspeed.document.at("zero_optimization").at("stage").as_int(), 3);
   EXPECT_EQ(parse_arguments({run, "--deepspeed", ds})
-                .deepspeed.written.at("zero_optimization")
+                .deepspeed.document.at("zero_optimization")
                 .at("stage")
                 .as_int(),
             2);

@@ -64,6 +64,8 @@ class Options:
                        len(rest))
             own, foreign = rest[:cut], rest[cut + 1:]
         known, _ = self.of(path)
+        if path[-1] in ("check", "lr", "estimate", "plan", "simulate"):   # with or without --
+            known = known | self.of(("tessera-train",))[0]
         if name == "tessera-train":
             own, foreign = [], rest
         wrong = [word for word in own if re.match(r"--?[A-Za-z]", word) and word.split("=")[0] not in known]

@@ -56,7 +56,7 @@ void assign(RanksPerFile& ranks, ConfigTree const& value, std::string const& nam
 
 /// A DeepSpeed configuration, parsed once.
 struct DeepSpeedConfig {
-  ConfigTree written;              ///< as in the file; null: there is none
+  ConfigTree document;             ///< as written; null: there is none
   std::string source;              ///< where it was read, for messages
   ConfigTree tree;                 ///< in current spellings
   OptionValues keys;               ///< every value by its dotted name
@@ -64,8 +64,12 @@ struct DeepSpeedConfig {
 
   DeepSpeedConfig() = default;
   /// @throws ConfigError naming the key: unknown, of another type, out of range, refused
-  DeepSpeedConfig(ConfigTree document, std::string file);
-  bool is_given() const { return !written.is_null(); }
+  DeepSpeedConfig(ConfigTree written, std::string file);
+  bool is_given() const { return !document.is_null(); }
+  /// The value of a key, else its default.
+  ConfigTree const& value(std::string_view key) const;
+  /// The written value; null for a key that is absent or "auto".
+  ConfigTree const* find(std::string_view key) const;
 };
 
 /// Options that reach the engine or the model as they are given: no key of the DeepSpeed JSON sets

@@ -71,6 +71,7 @@ struct Option {
   Option& unit(std::string name_of_unit) { return unit_name = std::move(name_of_unit), *this; }
   Option& at_least(double bound) { return minimum = bound, *this; }
   Option& above(double bound) { return minimum = bound, minimum_excluded = true, *this; }
+  Option& between(double low, double high) { return minimum = low, maximum = high, *this; }
   Option& at_most(double bound) { return maximum = bound, *this; }
   /// Text becomes a choice; a list's items are some of @p names.
   Option& one_of(std::vector<std::string> names) {
@@ -84,7 +85,6 @@ struct Option {
     for (auto const& other : names) spellings.emplace_back(other, choice);
     return *this;
   }
-  Option& takes(std::string name_of_value) { return value_name = std::move(name_of_value), *this; }
   Option& resume(Resume meaning_of_change) { return resume_class = meaning_of_change, *this; }
   /// Where the table says another type or default than the variable has.
   Option& of_type(OptionType other) { return type = other, *this; }
@@ -106,8 +106,8 @@ struct Option {
 
 class OptionTable {
  public:
-  /// Starts a group; options added afterwards belong to it.
-  void group(std::string title);
+  /// Starts a group; options added afterwards belong to it and have its class for a resume.
+  void group(std::string title, Resume resume_class = Resume::reported);
   /// @p default_value null: no default. The reference is valid until the next add().
   Option& add(OptionType type, std::string name, ConfigTree default_value, std::string meaning);
   /// A row of another table, in this table's group.
@@ -126,6 +126,7 @@ class OptionTable {
   std::vector<Option> options_;
   std::map<std::string, std::size_t, std::less<>> index_;
   std::string group_;
+  Resume resume_class_ = Resume::reported;
 };
 
 /// The name in @p names with the smallest edit distance (insert, delete, replace, swap of
@@ -142,7 +143,7 @@ Resume resume_of_argument(std::string_view name);
 /// The table of all DeepSpeed keys, names as dotted paths.
 OptionTable const& deepspeed_table();
 
-/// "-t, --tag" or "directory": an option as --help and man pages show it.
+/// "-t, --tag" or "directory": all names of an option, for --help and man pages.
 std::string shown_names(Option const& option);
 /// "DIR", "N", "a|b": its value there; empty for a flag.
 std::string shown_value(Option const& option);

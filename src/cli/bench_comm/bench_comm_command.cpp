@@ -71,11 +71,9 @@ void add_bench_comm(Command& app) {
            "groups of ranks, separated by commas: world, node (ranks of a node), rail (one "
            "rank of each node), shard:N (N consecutive ranks)")
       .by_commas();
-  command
-      .add("--smallest", a->smallest,
-           "smallest message, such as 1KiB; each next one is 4 times as large")
-      .takes("SIZE");
-  command.add("--largest", a->largest, "largest message, at most 4GiB").takes("SIZE");
+  command.add("--smallest SIZE", a->smallest,
+              "smallest message, such as 1KiB; each next one is 4 times as large");
+  command.add("--largest SIZE", a->largest, "largest message, at most 4GiB");
   command.add("--dtype", a->dtype, "type of the elements: fp32, bf16, fp16")
       .one_of({"fp32", "bf16", "fp16"});
   command
@@ -87,10 +85,9 @@ void add_bench_comm(Command& app) {
   command
       .add("--repetitions", a->repetitions,
            "repetitions of each operation and size; 0: from 5 to 101 by size, at most 5 s")
-      .at_least(0)
-      .at_most(100'000);
-  command.add("--json", a->json, "JSON file to write").takes("FILE");
-  command.add("--plot", a->plot, "SVG file to write").takes("FILE");
+      .between(0, 100'000);
+  command.add("--json FILE", a->json, "JSON file to write");
+  command.add("--plot FILE", a->plot, "SVG file to write");
   command.run([a] { bench_comm(*a); });
 }
 

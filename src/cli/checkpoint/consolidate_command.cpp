@@ -72,22 +72,18 @@ Dtype model_dtype(std::string const& name) {
 
 void add_consolidate(Command& app) {
   auto const a = std::make_shared<ConsolidateArguments>();
-  app.add("checkpoint_dir", a->checkpoint,
+  app.add("checkpoint_dir DIR", a->checkpoint,
           "run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir or "
           "one of its tags")
-      .takes("DIR")
       .required();
-  app.add("output", a->output,
+  app.add("output PATH", a->output,
           "output: FILE.safetensors, FILE.bin, FILE.pt, FILE.h5, or a directory (Hugging Face "
           "model)")
-      .takes("PATH")
       .required();
-  app.add("-t,--tag", a->tag, "checkpoint to use: step_00000100 or 100 (default: the latest)")
-      .takes("TAG");
+  app.add("-t,--tag TAG", a->tag, "checkpoint to use: step_00000100 or 100 (default: the latest)");
   add_allow_older(app, a->options.when_damaged);
-  app.add("--max_shard_size", a->max_shard_size,
-          "maximum file size in an output directory, such as 5GB or 500MB")
-      .takes("SIZE");
+  app.add("--max_shard_size SIZE", a->max_shard_size,
+          "maximum file size in an output directory, such as 5GB or 500MB");
   add_dtype(app, a->dtype);
   app.add("--safe_serialization", a->safe_serialization,
           "no effect: directories are always written as safetensors");

@@ -286,9 +286,7 @@ void add_inspect_commands(Command& group) {
   auto const a = std::make_shared<InspectArguments>();
   auto& ls = group.add_command(
       "ls", "List checkpoints: step, size, age, complete or damaged, and the latest");
-  ls.add("directory", a->path, "run directory or its checkpoints directory")
-      .takes("DIR")
-      .required();
+  ls.add("directory DIR", a->path, "run directory or its checkpoints directory").required();
   ls.run([a] { list(*a); });
   auto& info = group.add_command("info", "Describe one checkpoint");
   auto& check = group.add_command("verify",
@@ -296,10 +294,9 @@ void add_inspect_commands(Command& group) {
                                   "the checkpoint is damaged or holds "
                                   "inf or NaN");
   for (auto* command : {&info, &check}) {
-    command->add("checkpoint", a->path, "run directory, checkpoints directory or checkpoint")
-        .takes("DIR")
+    command->add("checkpoint DIR", a->path, "run directory, checkpoints directory or checkpoint")
         .required();
-    command->add("-t,--tag", a->tag, "checkpoint to use (default: the latest)").takes("TAG");
+    command->add("-t,--tag TAG", a->tag, "checkpoint to use (default: the latest)");
     add_allow_older(*command, a->when_damaged);
   }
   info.add("--tensors", a->tensors, "print one line per tensor");
@@ -415,16 +412,14 @@ void add_diff(Command& group) {
       "diff",
       "Print the largest and mean deviation of each tensor and state between two checkpoints");
   command
-      .add("a", a->path,
+      .add("a PATH", a->path,
            "checkpoint or run directory, DeepSpeed's save_dir or tag, model directory or "
            ".safetensors file")
-      .takes("PATH")
       .required();
-  command.add("b", a->other, "the other checkpoint; ranks, stage and layout may differ")
-      .takes("PATH")
+  command.add("b PATH", a->other, "the other checkpoint; ranks, stage and layout may differ")
       .required();
-  command.add("--tag_a", a->tag, "checkpoint of a (default: the latest)").takes("TAG");
-  command.add("--tag_b", a->other_tag, "checkpoint of b (default: the latest)").takes("TAG");
+  command.add("--tag_a TAG", a->tag, "checkpoint of a (default: the latest)");
+  command.add("--tag_b TAG", a->other_tag, "checkpoint of b (default: the latest)");
   add_allow_older(command, a->when_damaged);
   command.add("--states", a->states, "states to compare (default: all that are in both)")
       .one_of(known_states());

@@ -94,22 +94,19 @@ void add_layout_commands(Command& group) {
       "convert",
       "Write the same checkpoint with other shard files: fewer or more, compressed or not");
   for (auto* command : {&view, &to})
-    command->add("checkpoint", a->checkpoint, "run directory, checkpoints directory or checkpoint")
-        .takes("DIR")
+    command
+        ->add("checkpoint DIR", a->checkpoint, "run directory, checkpoints directory or checkpoint")
         .required();
-  to.add("destination", a->destination, "directory of the new checkpoint; it must not exist")
-      .takes("DIR")
+  to.add("destination DIR", a->destination, "directory of the new checkpoint; it must not exist")
       .required();
   for (auto* command : {&view, &to}) {
-    command->add("-t,--tag", a->tag, "checkpoint to use (default: the latest)").takes("TAG");
+    command->add("-t,--tag TAG", a->tag, "checkpoint to use (default: the latest)");
     add_allow_older(*command, a->when_damaged);
   }
   to.add("--ranks", a->ranks, "divide the tensors among this number of ranks (default: unchanged)")
-      .at_least(1)
-      .at_most(1'000'000);
-  to.add("--ranks-per-file", a->ranks_per_file,
-         "number of ranks per file, or all (default: unchanged; with --ranks: 1)")
-      .takes("N|all");
+      .between(1, 1'000'000);
+  to.add("--ranks-per-file N|all", a->ranks_per_file,
+         "number of ranks per file, or all (default: unchanged; with --ranks: 1)");
   to.add("--compress", a->compress,
          "none, gzip or gzip:LEVEL (1 fast to 9 small; gzip: 4), with HDF5's shuffle filter");
   view.run([a] { write_view(*a); });

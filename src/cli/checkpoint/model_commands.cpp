@@ -79,26 +79,20 @@ void add_import(Command& app) {
       "import",
       "Convert a DeepSpeed checkpoint or a Hugging Face model to a checkpoint for tessera-train");
   command
-      .add("source", a->source,
+      .add("source DIR", a->source,
            "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), a "
            "Hugging Face model directory, or a checkpoint of its Trainer")
-      .takes("DIR")
       .required();
   command
-      .add("checkpoint_dir", a->checkpoints,
+      .add("checkpoint_dir DIR", a->checkpoints,
            "directory for step_<N> and latest: OUTPUT_DIR/checkpoints, or the value of "
            "--resume_from_checkpoint")
-      .takes("DIR")
       .required();
-  command
-      .add("--config", a->config,
-           "config.json or its directory (default: in or next to the source)")
-      .takes("PATH");
-  command.add("-t,--tag", a->tag, "tag of the DeepSpeed checkpoint (default: the latest)")
-      .takes("TAG");
+  command.add("--config PATH", a->config,
+              "config.json or its directory (default: in or next to the source)");
+  command.add("-t,--tag TAG", a->tag, "tag of the DeepSpeed checkpoint (default: the latest)");
   add_allow_older(command, a->when_damaged);
-  command.add("--max_shard_size", a->max_shard_size, "approximate size of a shard file")
-      .takes("SIZE");
+  command.add("--max_shard_size SIZE", a->max_shard_size, "approximate size of a shard file");
   command.add("--no_crc", a->no_crc, "check the CRC-32 of pickles only, not of all data");
   command.run([a] { run_import(*a); });
 }
@@ -134,18 +128,15 @@ void add_export(Command& app) {
                                   "Convert a checkpoint to a Hugging Face model directory: "
                                   "config.json, safetensors, tokenizer");
   command
-      .add("checkpoint_dir", a->checkpoint,
+      .add("checkpoint_dir DIR", a->checkpoint,
            "run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir")
-      .takes("DIR")
       .required();
-  command.add("output_dir", a->output, "directory for the model").takes("DIR").required();
-  command.add("-t,--tag", a->options.tag, "checkpoint to use (default: the latest)").takes("TAG");
+  command.add("output_dir DIR", a->output, "directory for the model").required();
+  command.add("-t,--tag TAG", a->options.tag, "checkpoint to use (default: the latest)");
   add_allow_older(command, a->options.when_damaged);
   add_dtype(command, a->options.dtype);
-  command
-      .add("--max_shard_size", a->max_shard_size,
-           "maximum size of a safetensors file, such as 5GB or 500MB")
-      .takes("SIZE");
+  command.add("--max_shard_size SIZE", a->max_shard_size,
+              "maximum size of a safetensors file, such as 5GB or 500MB");
   command.add_flag("--overwrite", "replace a model that output_dir holds",
                    [a] { a->options.when_present = checkpoint::WhenPresent::replace; });
   command.run([a] { run_export(*a); });
@@ -190,20 +181,15 @@ void add_merge(Command& app) {
   auto const a = std::make_shared<MergeArguments>();
   auto& command = app.add_command(
       "merge", "Add a LoRA adapter to the weights of its model: a model directory without adapter");
-  command.add("model_dir", a->model, "Hugging Face directory of the adapted model")
-      .takes("DIR")
-      .required();
+  command.add("model_dir DIR", a->model, "Hugging Face directory of the adapted model").required();
   command
-      .add("adapter_dir", a->adapter,
+      .add("adapter_dir DIR", a->adapter,
            "directory with adapter_config.json and adapter_model.safetensors or .bin")
-      .takes("DIR")
       .required();
-  command.add("output_dir", a->output, "directory for the merged model").takes("DIR").required();
+  command.add("output_dir DIR", a->output, "directory for the merged model").required();
   add_dtype(command, a->dtype);
-  command
-      .add("--max_shard_size", a->max_shard_size,
-           "maximum size of a safetensors file, such as 5GB or 500MB")
-      .takes("SIZE");
+  command.add("--max_shard_size SIZE", a->max_shard_size,
+              "maximum size of a safetensors file, such as 5GB or 500MB");
   command.add_flag("--overwrite", "replace a model that output_dir holds",
                    [a] { a->when_present = checkpoint::WhenPresent::replace; });
   command.run([a] { run_merge(*a); });

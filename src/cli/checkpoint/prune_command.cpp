@@ -82,14 +82,10 @@ void add_prune(Command& group) {
   auto const a = std::make_shared<PruneArguments>();
   auto& command = group.add_command(
       "prune", "Remove old checkpoints, but never the newest complete one or the one in `latest`");
-  command.add("directory", a->path, "run directory or its checkpoints directory")
-      .takes("DIR")
-      .required();
+  command.add("directory DIR", a->path, "run directory or its checkpoints directory").required();
   command.add("--keep", a->keep, "number of complete checkpoints to keep, the newest").at_least(1);
-  command
-      .add("--older-than", a->older_than,
-           "remove only checkpoints older than this: 30m, 12h, 7d, 2w")
-      .takes("AGE");
+  command.add("--older-than AGE", a->older_than,
+              "remove only checkpoints older than this: 30m, 12h, 7d, 2w");
   command.add("--damaged", a->damaged,
               "also remove damaged checkpoints and the files of interrupted saves");
   command.add("--verify", a->verify,

@@ -135,13 +135,11 @@ void add_doctor(Command& app) {
   auto& doctor = app.add_command(
       "doctor",
       "Check this node for problems that affect runs; with --why, explain why a run ended");
-  doctor.add("--why", a->why, "output directory of a run that ended: print why, and what to change")
-      .takes("DIR");
-  doctor
-      .add("--log", a->log, "with --why: the job's log file (default: the path that Slurm reports)")
-      .takes("FILE");
-  doctor.add("--dir", a->directory, "output directory of runs, whose file system is checked")
-      .takes("DIR");
+  doctor.add("--why DIR", a->why,
+             "output directory of a run that ended: print why, and what to change");
+  doctor.add("--log FILE", a->log,
+             "with --why: the job's log file (default: the path that Slurm reports)");
+  doctor.add("--dir DIR", a->directory, "output directory of runs, whose file system is checked");
   doctor.add("--gpus", a->gpus,
              "print the GPUs of this node, their links to each other and to the network, "
              "versions, and NCCL settings that cost speed");

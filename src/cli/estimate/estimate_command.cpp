@@ -216,11 +216,9 @@ void add_estimate(Command& app) {
       .add("--additional_buffer_factor", a->hardware.buffer_factor,
            "factor of host memory in DeepSpeed's estimates")
       .at_least(0);
-  command
-      .add("--memory", a->memory,
-           "memory of a rank's device, for example 80GiB, or of a rank with --use_cpu: "
-           "says what fits and what to try first")
-      .takes("SIZE");
+  command.add("--memory SIZE", a->memory,
+              "memory of a rank's device, for example 80GiB, or of a rank with --use_cpu: "
+              "says what fits and what to try first");
   command.add("--all_cold", a->all_cold,
               "DeepSpeed's estimates only, from --total_params and --largest_layer_params");
   command.add("--total_params", a->totals.parameters, "parameters of the model").at_least(1);

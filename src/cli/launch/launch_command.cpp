@@ -126,10 +126,8 @@ void add_launch(Command& app) {
   auto& launch_app = app.add_command("launch",
                                      "Translate the arguments of DeepSpeed's launcher to an "
                                      "srun or mpirun command; print and run it");
-  launch_app
-      .add("-H,--hostfile", a->hostfile,
-           "file with lines: host slots=4 (default: /job/hostfile if it exists)")
-      .takes("FILE");
+  launch_app.add("-H,--hostfile FILE", a->hostfile,
+                 "file with lines: host slots=4 (default: /job/hostfile if it exists)");
   launch_app.add("-i,--include", a->request.include,
                  "use only these hosts and slots: host1:0,2@host2");
   launch_app.add("-e,--exclude", a->request.exclude, "use all hosts and slots except these");
@@ -138,10 +136,8 @@ void add_launch(Command& app) {
       "--num_gpus,--num_accelerators,--nproc_per_node,"
       "--nproc-per-node",
       a->num_gpus, "Ranks per node");
-  launch_app
-      .add("--enable_each_rank_log", a->log_dir,
-           "directory for one log file per rank; becomes --log_dir of tessera-train")
-      .takes("DIR");
+  launch_app.add("--enable_each_rank_log DIR", a->log_dir,
+                 "directory for one log file per rank; becomes --log_dir of tessera-train");
   launch_app
       .add("--autotuning", a->autotuning,
            "run: --auto_tune of tessera-train; tune: the search without the training")
@@ -149,12 +145,11 @@ void add_launch(Command& app) {
   add_options_without_effect(launch_app, *a);
   add_unsupported_options(launch_app);
   launch_app.add("--dry-run", a->dry_run, "print the command and do not run it");
-  launch_app
-      .add_rest("program", a->words,
-                "run_clm.py, tessera-train or another program and its arguments; or -- and the "
-                "arguments of tessera-train",
-                Command::Rest::program)
-      .takes("PROGRAM");
+  launch_app.add_rest(
+      "program PROGRAM", a->words,
+      "run_clm.py, tessera-train or another program and its arguments; or -- and the "
+      "arguments of tessera-train",
+      Command::Rest::program);
   launch_app.run([a] { launch(*a); });
 }
 

@@ -102,7 +102,7 @@ void run_plan(PlanArguments const& a) {
   fmt::print("{}\n", plan::recommendation_text(planner, choices, *best));
   auto const arguments = plan::arguments_of(planner.request().arguments, best->choice);
   if (arguments.deepspeed.is_given()) {
-    auto const text = arguments.deepspeed.written.dump(2) + "\n";
+    auto const text = arguments.deepspeed.document.dump(2) + "\n";
     if (a.deepspeed.empty())
       fmt::print("ds_plan.json:\n{}\n", text);
     else
@@ -112,32 +112,26 @@ void run_plan(PlanArguments const& a) {
 }
 
 void add_options(Command& app, PlanArguments& a) {
-  app.add("--nodes,--num_nodes", a.nodes, "nodes of the run").at_least(1).at_most(1'000'000);
+  app.add("--nodes,--num_nodes", a.nodes, "nodes of the run").between(1, 1'000'000);
   app.add("--gpus_per_node,--num_gpus_per_node", a.gpus,
           "ranks per node (default: those of the machine profile, or 1)")
-      .at_least(1)
-      .at_most(1024);
-  app.add("--device_memory", a.device_memory,
-          "memory of a rank's device, for example 80GiB (default: of the machine profile)")
-      .takes("SIZE");
-  app.add("--host_memory", a.host_memory, "host memory of a rank (default: of the machine profile)")
-      .takes("SIZE");
-  app.add("--nvme", a.nvme,
-          "bytes of a rank on local drives; with it offload to NVMe is planned too")
-      .takes("SIZE");
-  app.add("--machine", a.machine,
+      .between(1, 1024);
+  app.add("--device_memory SIZE", a.device_memory,
+          "memory of a rank's device, for example 80GiB (default: of the machine profile)");
+  app.add("--host_memory SIZE", a.host_memory,
+          "host memory of a rank (default: of the machine profile)");
+  app.add("--nvme SIZE", a.nvme,
+          "bytes of a rank on local drives; with it offload to NVMe is planned too");
+  app.add("--machine MACHINE", a.machine,
           "machine profile: a file of tessera selftest --profile, or the name of a shipped "
-          "example such as h200; with it times are planned")
-      .takes("MACHINE");
+          "example such as h200; with it times are planned");
   app.add("--train_tokens", a.train_tokens,
           "tokens of the training, for its duration (default: from --max_steps)")
       .at_least(1);
-  app.add("--json", a.json, "JSON file to write: all choices, the ladder, the recommended")
-      .takes("FILE");
-  app.add("--plot", a.plot, "SVG file to write: memory and step time of each choice").takes("FILE");
-  app.add("--write_deepspeed", a.deepspeed,
-          "file for the DeepSpeed configuration (default: print it)")
-      .takes("FILE");
+  app.add("--json FILE", a.json, "JSON file to write: all choices, the ladder, the recommended");
+  app.add("--plot FILE", a.plot, "SVG file to write: memory and step time of each choice");
+  app.add("--write_deepspeed FILE", a.deepspeed,
+          "file for the DeepSpeed configuration (default: print it)");
   app.add_rest("options", a.words, "options of tessera-train that name the model and the run",
                Command::Rest::training);
 }

@@ -140,21 +140,18 @@ void simulate(SimulateArguments const& a) {
 }
 
 void add_options(Command& app, SimulateArguments& a) {
-  app.add("--machine", a.machine,
+  app.add("--machine MACHINE", a.machine,
           "machine profile: a file of tessera selftest --profile, or the name of a shipped "
           "example such as h200")
-      .takes("MACHINE")
       .required();
-  app.add("--nodes", a.nodes, "numbers of nodes: 1,2,4 or 1:1024, which doubles").takes("COUNTS");
+  app.add("--nodes COUNTS", a.nodes, "numbers of nodes: 1,2,4 or 1:1024, which doubles");
   app.add("--gpus_per_node", a.gpus, "ranks per node (default: those of the machine profile)")
-      .at_least(1)
-      .at_most(1024);
+      .between(1, 1024);
   app.add("--scaling", a.scaling,
           "weak: each rank keeps its batch; strong: the batch of a step stays")
       .one_of({"weak", "strong"});
   app.add("--jitter", a.jitter, "standard deviation of the ranks' speed, in parts of it: 0.01")
-      .at_least(0.0)
-      .at_most(1.0);
+      .between(0.0, 1.0);
   app.add("--slow_ranks", a.slow_ranks, "ranks that are slower than the others").at_least(1);
   app.add("--slow_by", a.slow_by, "factor of the time of their compute work").at_least(1);
   app.add("--train_tokens", a.train_tokens,
@@ -162,8 +159,8 @@ void add_options(Command& app, SimulateArguments& a) {
       .at_least(1);
   app.add("--restart_seconds", a.restart_seconds, "from a failure of a node to the next step")
       .at_least(0);
-  app.add("--json", a.json, "JSON file to write").takes("FILE");
-  app.add("--plot", a.plot, "SVG file to write: efficiency by ranks").takes("FILE");
+  app.add("--json FILE", a.json, "JSON file to write");
+  app.add("--plot FILE", a.plot, "SVG file to write: efficiency by ranks");
   app.add_rest("options", a.words, "options of tessera-train that name the model and the run",
                Command::Rest::training);
 }

@@ -15,9 +15,8 @@ void add_plot(Command& app) {
   };
   auto const a = std::make_shared<Arguments>();
   auto& plot = app.add_command("plot", "Draw the loss curve of a run as SVG");
-  plot.add("run_directory", a->directory, "the run's output_dir").takes("DIR").required();
-  plot.add("-o,--output", a->output, "SVG file (default: loss.svg in the run directory)")
-      .takes("PATH");
+  plot.add("run_directory DIR", a->directory, "the run's output_dir").required();
+  plot.add("-o,--output PATH", a->output, "SVG file (default: loss.svg in the run directory)");
   plot.run([a] {
     std::filesystem::path const run = a->directory;
     std::filesystem::path const output =

@@ -320,18 +320,15 @@ void add_selftest(Command& app) {
   auto const ranks = std::make_shared<int>(0);
   auto& test = app.add_command(
       "selftest", "Check this installation on this machine and file system; takes seconds");
-  test.add("--dir", *directory,
+  test.add("--dir DIR", *directory,
            "directory to test, such as one on the file system of the runs (default: the "
-           "temporary directory)")
-      .takes("DIR");
-  test.add("--profile", *profile,
+           "temporary directory)");
+  test.add("--profile FILE", *profile,
            "measure this machine instead, and write its profile for tessera plan: products "
-           "by shape, memory, links, drive")
-      .takes("FILE");
+           "by shape, memory, links, drive");
   test.add("--profile_ranks", *ranks,
            "ranks that measure (default: one per GPU; without a GPU two)")
-      .at_least(1)
-      .at_most(1024);
+      .between(1, 1024);
   auto const gpus = std::make_shared<bool>(false);
   auto const device_memory = std::make_shared<std::string>();
   auto const gpu_ranks = std::make_shared<int>(0);
@@ -340,12 +337,10 @@ void add_selftest(Command& app) {
            "mpirun those of all ranks")
       .excludes("profile");
   test.add("--ranks", *gpu_ranks, "ranks of --gpus (default: one per GPU of this node)")
-      .at_least(1)
-      .at_most(1024)
+      .between(1, 1024)
       .needs("gpus");
-  test.add("--device_memory", *device_memory,
+  test.add("--device_memory SIZE", *device_memory,
            "rehearse --gpus with simulated devices of this size in host memory")
-      .takes("SIZE")
       .needs("gpus");
   test.run([=] {
     if (*gpus) return test_gpus(*device_memory, *gpu_ranks);

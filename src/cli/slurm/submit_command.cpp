@@ -88,10 +88,9 @@ void add_submit(Command& app) {
   auto const a = std::make_shared<SubmitArguments>();
   auto& submit_app = app.add_command("submit", "Fill in a batch script and pass it to sbatch");
   submit_app
-      .add("template", a->script,
+      .add("template TEMPLATE", a->script,
            "single-node, multi-node, requeue, array, debug, cpu-only, consolidate, or the "
            "path of a file")
-      .takes("TEMPLATE")
       .required();
   static std::pair<char const*, char const*> const options[] = {
       {"nodes", "number of nodes"},
@@ -113,16 +112,15 @@ void add_submit(Command& app) {
   }
   submit_app.add("--sbatch", a->sbatch,
                  "any other option of sbatch, such as --sbatch=--constraint=gpu; can be repeated");
-  submit_app.add("--after", a->after, "start after this job has succeeded").takes("JOB");
-  submit_app.add("--site", a->site, "site profile: a name from slurm/sites, or the path of a file")
-      .takes("SITE");
+  submit_app.add("--after JOB", a->after, "start after this job has succeeded");
+  submit_app.add("--site SITE", a->site,
+                 "site profile: a name from slurm/sites, or the path of a file");
   submit_app.add("--dry-run", a->dry_run, "print the script and do not submit it");
   submit_app.add("--no-check", a->unchecked,
                  "do not check the training arguments first, as for files that exist on the "
                  "compute nodes only");
-  submit_app
-      .add_rest("arguments", a->words, "arguments of the script, after --", Command::Rest::own)
-      .takes("ARGUMENTS");
+  submit_app.add_rest("arguments ARGUMENTS", a->words, "arguments of the script, after --",
+                      Command::Rest::own);
   submit_app.run([a] { submit(*a); });
 }
 

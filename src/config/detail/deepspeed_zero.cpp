@@ -16,8 +16,7 @@ void add_zero(OptionTable& t) {
   std::string const z = "zero_optimization.";
   t.add(integer, z + "stage", 0,
         "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also weights")
-      .at_least(0)
-      .at_most(3);
+      .between(0, 3);
   t.add(boolean, z + "overlap_comm", {},
         "false: no overlap of gradient reduction with backward; none: overlap, with the same "
         "results")
@@ -331,8 +330,7 @@ void add_offload_param(OptionTable& t) {
         "pinned host memory for weights of a device; no effect on CPUs")
       .auto_is(by_default);
   t.add(integer, block + "buffer_count", 5, "device nvme: shards of units in memory")
-      .at_least(1)
-      .at_most(1024)
+      .between(1, 1024)
       .auto_is(by_default);
   t.add(integer, block + "buffer_size", 100000000,
         "device nvme: most elements of a rank's shard of a unit")
@@ -352,8 +350,7 @@ void add_offload_optimizer(OptionTable& t) {
       .auto_is("none");
   t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
   t.add(integer, block + "buffer_count", 4, "tiles that are updated or transferred at a time")
-      .at_least(1)
-      .at_most(1024)
+      .between(1, 1024)
       .auto_is(by_default);
   t.add(boolean, block + "pin_memory", true,
         "pinned host memory for gradients and returning weights; no effect on CPUs")
@@ -369,12 +366,10 @@ void add_offload_optimizer(OptionTable& t) {
   t.add(real, block + "ratio", 1.0,
         "fraction of the elements that the host updates, at least; 1 with device nvme; no effect "
         "on CPUs")
-      .at_least(0)
-      .at_most(1)
+      .between(0, 1)
       .auto_is(by_default);
   t.add(real, block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
-      .at_least(0)
-      .at_most(1)
+      .between(0, 1)
       .auto_is(by_default)
       .hint("no effect: the update uses the cores of the rank");
 }
@@ -418,12 +413,9 @@ void add_aio(OptionTable& t) {
   t.group("Disk");
   t.add(integer, "aio.block_size", 1048576, "bytes of one read or write, a multiple of 4096")
       .at_least(4096);
-  t.add(integer, "aio.queue_depth", 8, "reads in flight, and writes in flight")
-      .at_least(1)
-      .at_most(128);
+  t.add(integer, "aio.queue_depth", 8, "reads in flight, and writes in flight").between(1, 128);
   t.add(integer, "aio.intra_op_parallelism", 1, "threads of one transfer")
-      .at_least(1)
-      .at_most(64)
+      .between(1, 64)
       .alias("aio.thread_count");
   t.add(boolean, "aio.single_submit", false, "submit requests one by one");
   t.add(boolean, "aio.overlap_events", true,

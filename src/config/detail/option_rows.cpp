@@ -18,28 +18,22 @@ char const* const one_reader =
     "no effect: each rank reads its own samples from the memory-mapped tokenized text";
 
 void add_texts(ArgumentRows& t) {
-  t.group("Data");
+  t.group("Data", described);
   t.add(&Arguments::train_file, "train_file",
         "files to train on: .txt, .json, .jsonl, .csv, each also .gz or .zst, or .bin; several: "
-        "a.txt,b.txt or 'data/*.jsonl'")
-      .resume(described);
-  t.add(&Arguments::validation_file, "validation_file", "files to evaluate on, named as train_file")
-      .resume(described);
-  t.add(&Arguments::test_file, "test_file", "files for do_predict, named as train_file")
-      .resume(described);
+        "a.txt,b.txt or 'data/*.jsonl'");
+  t.add(&Arguments::validation_file, "validation_file",
+        "files to evaluate on, named as train_file");
+  t.add(&Arguments::test_file, "test_file", "files for do_predict, named as train_file");
   t.add(&Arguments::validation_split_percentage, "validation_split_percentage",
         "percentage of train_file used for evaluation when there is no validation_file")
-      .resume(described)
-      .at_least(0)
-      .at_most(99)
+      .between(0, 99)
       .unit("%");
   t.add(&Arguments::block_size, "block_size",
         "sequence length; none: the tokenizer's limit, at most 1024")
-      .resume(described)
       .at_least(2)
       .unit("tokens");
   t.add(&Arguments::max_train_samples, "max_train_samples", "train on at most N sequences")
-      .resume(described)
       .at_least(1)
       .unit("sequences");
   t.add(&Arguments::max_eval_samples, "max_eval_samples", "evaluate on at most N sequences")
@@ -48,22 +42,17 @@ void add_texts(ArgumentRows& t) {
       .unit("sequences");
   t.add(&Arguments::max_predict_samples, "max_predict_samples",
         "predict at most N sequences of test_file")
-      .resume(described)
       .at_least(1)
       .unit("sequences");
-  t.add(&Arguments::keep_linebreaks, "keep_linebreaks", "keep the line ends of text files")
-      .resume(described);
+  t.add(&Arguments::keep_linebreaks, "keep_linebreaks", "keep the line ends of text files");
   t.add(
        &Arguments::data_mixture, "data_mixture",
        "mix the data sets that commas separate in train_file by these weights: 0.7,0.3; none: they "
        "are one data set")
-      .resume(described)
       .shown_as("weights");
   t.add(&Arguments::skip_broken_records, "skip_broken_records",
-        "leave out JSON and CSV records that cannot be read, with a warning")
-      .resume(described);
-  t.add(&Arguments::append_eos, "append_eos", "append the tokenizer's eos_token to each record")
-      .resume(described);
+        "leave out JSON and CSV records that cannot be read, with a warning");
+  t.add(&Arguments::append_eos, "append_eos", "append the tokenizer's eos_token to each record");
   t.add(&Arguments::reset_attention_mask, "reset_attention_mask",
         "attend within documents, up to the eos_token")
       .resume(training);
@@ -77,27 +66,27 @@ void add_texts(ArgumentRows& t) {
 void add_loading(ArgumentRows& t) {
   t.add(&Arguments::dataloader_num_workers, "dataloader_num_workers",
         "threads of each rank that load samples ahead; 0: none")
-      .at_least(0)
-      .at_most(256);
+      .between(0, 256)
+      .resume(reported);
   t.add(&Arguments::dataloader_prefetch_factor, "dataloader_prefetch_factor",
         "micro-batches that each of these threads loads ahead (2)")
-      .at_least(1);
+      .at_least(1)
+      .resume(reported);
   t.add(&Arguments::dataloader_drop_last, "dataloader_drop_last",
         "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
-        "start of the epoch")
-      .resume(described);
+        "start of the epoch");
   t.add(&Arguments::train_sampling_strategy, "train_sampling_strategy",
         "order of the training sequences; random and group_by_length are random orders of Trainer, "
         "philox is Tessera's")
-      .resume(described)
       .except("batch_rebalance", "all sequences have block_size tokens; use random");
-  t.add(&Arguments::group_by_length, "group_by_length", "that strategy, as transformers 4 names it")
-      .resume(described);
+  t.add(&Arguments::group_by_length, "group_by_length",
+        "that strategy, as transformers 4 names it");
   t.add(boolean, "overwrite_cache", false, "tokenize the texts again")
       .hint("no effect: checksums of text, tokenizer and settings find every change");
   t.add(&Arguments::preprocessing_num_workers, "preprocessing_num_workers",
         "threads of rank 0 that tokenize; none: one per core; the sequences do not depend on it")
-      .at_least(1);
+      .at_least(1)
+      .resume(reported);
 }
 
 void add_unused(ArgumentRows& t) {
@@ -177,31 +166,22 @@ void add_launcher_options(ArgumentRows& t) {
 namespace {
 
 void add_values_and_schedule(ArgumentRows& t) {
-  t.group("Optimizer and schedule");
-  t.add(&Arguments::learning_rate, "learning_rate", "peak learning rate")
-      .resume(described)
-      .at_least(0);
+  t.group("Optimizer and schedule", described);
+  t.add(&Arguments::learning_rate, "learning_rate", "peak learning rate").at_least(0);
   t.add(&Arguments::weight_decay, "weight_decay",
         "weight decay of matrices (decoupled with AdamW, L2 with SGD); biases and norms do not "
         "decay")
-      .resume(described)
       .at_least(0);
   t.add(&Arguments::adam_beta1, "adam_beta1", "AdamW beta1: decay rate of the first moment")
-      .resume(described)
-      .at_least(0)
-      .at_most(1);
+      .between(0, 1);
   t.add(&Arguments::adam_beta2, "adam_beta2", "AdamW beta2: decay rate of the second moment")
-      .resume(described)
-      .at_least(0)
-      .at_most(1);
-  t.add(&Arguments::adam_epsilon, "adam_epsilon", "AdamW epsilon").resume(described).at_least(0);
+      .between(0, 1);
+  t.add(&Arguments::adam_epsilon, "adam_epsilon", "AdamW epsilon").at_least(0);
   t.add(&Arguments::max_grad_norm, "max_grad_norm",
         "clip the global gradient norm to this value; 0: no clipping")
-      .resume(described)
       .at_least(0);
   auto& schedule =
       t.add(&Arguments::lr_scheduler_type, "lr_scheduler_type", "learning-rate schedule")
-          .resume(described)
           .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
                    "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
                    "cosine_warmup_with_min_lr", "warmup_stable_decay"});
@@ -210,23 +190,19 @@ void add_values_and_schedule(ArgumentRows& t) {
         name, "it depends on evaluation results; use a schedule that depends only on the step");
   t.add(&Arguments::warmup_steps, "warmup_steps",
         "steps of linear warm-up from 0; below 1: a fraction of all steps")
-      .resume(described)
       .at_least(0)
       .unit("steps");
   t.add(real, "warmup_ratio", 0.0, "fraction of all steps to warm up; warmup_steps overrides it")
-      .at_least(0)
-      .at_most(1);
+      .between(0, 1);
   t.add(&Arguments::lr_scheduler_kwargs, "lr_scheduler_kwargs",
         "extra arguments of the schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}")
-      .resume(described)
       .shown_as("JSON object");
 }
 
 void add_names(ArgumentRows& t) {
   auto& choice_of_optimizer =
       t.add(&Arguments::optim, "optim", "optimizer; names of one optimizer share a kernel")
-          .of_type(choice)
-          .resume(described);
+          .of_type(choice);
   for (auto const& info : optim::optimizers())
     choice_of_optimizer.choices.insert(choice_of_optimizer.choices.end(),
                                        info.hugging_face_names.begin(),
@@ -272,8 +248,7 @@ void add_names(ArgumentRows& t) {
   t.add(&Arguments::label_smoothing_factor, "label_smoothing_factor",
         "share of the target that is spread over the vocabulary, also in evaluations")
       .resume(training)
-      .at_least(0)
-      .at_most(1);
+      .between(0, 1);
   t.add(
        &Arguments::neftune_noise_alpha, "neftune_noise_alpha",
        "NEFTune: uniform noise up to alpha / sqrt(tokens * width) on embeddings in training; try 5")

@@ -28,14 +28,8 @@ class Precision {
 
  private:
   std::string const& source() const { return from_.args.deepspeed.source; }
-  ConfigTree const& value(std::string const& key) const {
-    return from_.args.deepspeed.keys.value(deepspeed_table(), key);
-  }
-  /// The JSON has the key with a value other than "auto".
-  bool written(std::string const& key) const {
-    return from_.args.deepspeed.keys.given(key) &&
-           !(value(key).is_string() && value(key).as_string() == "auto");
-  }
+  ConfigTree const& value(std::string const& key) const { return from_.args.deepspeed.value(key); }
+  bool written(std::string const& key) const { return from_.args.deepspeed.find(key) != nullptr; }
   bool is_on(std::string const& key) const { return written(key) && value(key).as_bool(); }
   void take(char const* field, std::string const& key, auto& out, auto as) {
     if (!written(key)) return;
