@@ -82,10 +82,6 @@ class Resolver {
   double peak_learning_rate(std::string const& algorithm);
   std::string resolve_algorithm();
   void resolve_optim_args(std::string const& algorithm);
-  /// The keys of the JSON's optimizer section.
-  detail::OptimizerKeys optimizer_keys() const {
-    return {source(), [this](std::string const& key) { return args_.deepspeed.find(key); }};
-  }
   double hyperparameter(std::string const& algorithm, optim::HyperparameterRule const& rule);
   double beta(std::size_t index, optim::HyperparameterRule const& rule, double flag_value);
   std::optional<double> optim_arg(std::string const& name, std::string const& field);
@@ -228,9 +224,8 @@ void Resolver::resolve_offload() {
 }
 
 void Resolver::resolve_offload_blocks() {
-  auto const of_key = [this](std::string const& key) { return args_.deepspeed.find(key); };
-  detail::resolve_communication(of_key, source(), out_);
-  auto resolved = detail::resolve_offload(of_key, out_.stage, source());
+  detail::resolve_communication(args_.deepspeed, out_);
+  auto resolved = detail::resolve_offload(args_.deepspeed, out_.stage);
   out_.offload = std::move(resolved.offload);
   for (char const* field : {"offload_optimizer", "offload_param"})
     if (written(concat("zero_optimization.", field, ".device")))
@@ -258,7 +253,7 @@ void Resolver::resolve_optimizer() {
   out_.learning_rate = peak_learning_rate(algorithm);
   out_.max_grad_norm =
       match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
-  detail::check_hyperparameters(optimizer_keys(), algorithm);
+  detail::check_hyperparameters(args_.deepspeed, algorithm);
   resolve_optim_args(algorithm);
   std::vector<optim::Hyperparameter> values;
   for (auto const& rule : optim::optimizer_info(algorithm).hyperparameters)
@@ -339,8 +334,7 @@ double Resolver::hyperparameter(std::string const& algorithm,
     return optim_arg(name, name).value_or(rule.value);
   if (rule.is_derived)
     return detail::rate_multiple(
-        optimizer_keys(), name,
-        {out_.learning_rate, !lacks_rate() || args_.given("learning_rate")});
+        args_.deepspeed, name, {out_.learning_rate, !lacks_rate() || args_.given("learning_rate")});
   if (name == "beta1") return beta(0, rule, args_.adam_beta1);
   if (name == "beta2") return beta(1, rule, args_.adam_beta2);
   if (name == "eps") return from_flag(rule, key, "adam_epsilon", args_.adam_epsilon);
