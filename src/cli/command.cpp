@@ -185,18 +185,22 @@ class Command::Reader {
     std::string const name = word.substr(is_long ? 2 : 1, equals - (is_long ? 2 : 1));
     auto const* option = is_long ? command_.table_.find(name) : by_letter(name[0]);
     bool const has_text = equals < word.size();
+    std::string const given_text = has_text ? word.substr(equals + (is_long ? 1 : 0)) : "";
     in_training_ = false;
     if (option && !option->is_positional) {
       std::string const shown = "--" + (is_long ? name : option->name);
       if (option->type == config::OptionType::list)
-        return add_items(*option, has_text ? Words{word.substr(equals + 1)} : following(), shown);
+        return add_items(*option, has_text ? Words{given_text} : following(), shown);
       bool const is_bare = option->type == config::OptionType::boolean && !has_text;
-      auto const text = is_bare    ? "true"
-                        : has_text ? word.substr(equals + (is_long ? 1 : 0))
-                                   : following(*option, shown);
+      auto const text = is_bare ? "true" : has_text ? given_text : following(*option, shown);
       return set(*option, config::parsed_value(*option, text, shown));
     }
-    auto names = command_.table_.names();
+    Words names;
+    for (auto const& row : command_.table_.options())
+      if (!row.is_positional) {
+        names.push_back(row.name);
+        names.insert(names.end(), row.aliases.begin(), row.aliases.end());
+      }
     if (command_.rest_ && command_.rest_kind_ == Rest::training) {
       in_training_ = is_training_option(name);
       if (in_training_) return training_.push_back(word);

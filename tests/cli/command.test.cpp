@@ -53,7 +53,8 @@ std::string said(Words const& words) {
 }
 
 TEST(UsageErrors, NameTheNearestCommandAndTheHelpThatLists) {
-  EXPECT_EQ(said({}), "tessera needs a command: checkpoint; see tessera --help");
+  EXPECT_EQ(said({}),
+            "tessera needs a command: checkpoint, plan, submit, launch; see tessera --help");
   EXPECT_EQ(said({"chekpoint"}),
             "unknown command 'chekpoint'; did you mean checkpoint?; see tessera --help");
   EXPECT_EQ(said({"checkpoint"}),
