@@ -95,22 +95,15 @@ void load_deepspeed(TrainingArguments& a, ReadDocument const& read) {
     a.deepspeed = {value, "deepspeed"};
 }
 
-ConfigTree const& object_or_file(TrainingArguments const& a, ReadDocument const& read,
-                                 char const* name, ConfigTree& out) {
-  auto const& value = a.values.value(argument_table(), name);
-  if (value.is_null()) return out;
-  TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError, "--", name,
-                   " must be a path or an object {...}, found ", value.type_name(), " ",
-                   value.dump());
-  out = value.is_string() ? read(value.as_string()) : value;
-  TESSERA_VALIDATE(out.is_object(), ConfigError, "--", name, " must hold an object {...}, found ",
-                   out.type_name());
-  return out;
-}
-
 /// --fsdp_config; its activation_checkpointing is --gradient_checkpointing.
 void load_fsdp(TrainingArguments& a, ReadDocument const& read) {
-  object_or_file(a, read, "fsdp_config", a.fsdp_config);
+  auto const& value = a.values.value(argument_table(), "fsdp_config");
+  if (!value.is_null()) {
+    a.fsdp_config = value.is_string() ? read(value.as_string()) : value;
+    TESSERA_VALIDATE(a.fsdp_config.is_object(), ConfigError,
+                     "--fsdp_config must be a path to an object {...} or the object, found ",
+                     a.fsdp_config.type_name(), " ", a.fsdp_config.dump());
+  }
   if (auto const fsdp = detail::resolve_fsdp(a); fsdp && fsdp->activation_checkpointing)
     a.gradient_checkpointing = true;
 }

@@ -144,9 +144,7 @@ std::string explain(std::string const& name) {
 
 std::string shown_names(Option const& option) {
   if (option.is_positional) return option.name;
-  std::string out = (option.letter ? std::string{'-', option.letter} + ", --" : "--") + option.name;
-  for (auto const& alias : option.aliases) out += (alias.size() == 1 ? ", -" : ", --") + alias;
-  return out;
+  return (option.letter ? std::string{'-', option.letter} + ", --" : "--") + option.name;
 }
 
 std::string shown_value(Option const& option) {
@@ -161,6 +159,9 @@ std::string shown_value(Option const& option) {
 std::string shown_meaning(Option const& option) {
   std::string out = option.meaning;
   if (!option.choices.empty()) out += " [" + join(option.choices) + "]";
+  for (auto const& alias : option.aliases)
+    out += (&alias == &option.aliases.front() ? "; also " : ", ") +
+           std::string(alias.size() == 1 ? "-" : "--") + alias;
   auto const& value = option.default_value;
   std::string const text = default_text(option);
   bool const plain = text == "none" || value == ConfigTree(false) || option.is_positional ||

@@ -69,6 +69,10 @@ class Resolver {
     return json;
   }
 
+  void take(char const* field, std::string const& key, auto& value) {
+    detail::take(args_.deepspeed, key, out_, field, value);
+  }
+
   void resolve_batch();
   void resolve_zero();
   bool simulates_device() const { return !args_.device_memory.empty(); }
@@ -173,10 +177,7 @@ std::int64_t Resolver::elements(char const* field, std::string const& key, std::
 }
 
 void Resolver::resolve_zero() {
-  if (written("zero_optimization.stage")) {
-    out_.stage = value("zero_optimization.stage").as_int();
-    out_.origins["stage"] = Origin::deepspeed;
-  }
+  take("stage", "zero_optimization.stage", out_.stage);
   if (auto const fsdp = detail::resolve_fsdp(args_)) {
     TESSERA_VALIDATE(!out_.has_deepspeed, UsageError,
                      "--fsdp and --deepspeed both choose how the model is sharded; leave one out");
@@ -189,16 +190,10 @@ void Resolver::resolve_zero() {
     out_.origins["stage"] = args_.values.origin("fsdp");
     out_.notes.insert(out_.notes.end(), fsdp->notes.begin(), fsdp->notes.end());
   }
-  if (std::string const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
-      written(key)) {
-    out_.gather_16bit_weights = value(key).as_bool();
-    out_.origins["gather_16bit_weights"] = Origin::deepspeed;
-  }
+  take("gather_16bit_weights", "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+       out_.gather_16bit_weights);
   out_.overlap_comm = !out_.has_deepspeed || out_.stage == 3;
-  if (written("zero_optimization.overlap_comm")) {
-    out_.overlap_comm = value("zero_optimization.overlap_comm").as_bool();
-    out_.origins["overlap_comm"] = Origin::deepspeed;
-  }
+  take("overlap_comm", "zero_optimization.overlap_comm", out_.overlap_comm);
   std::int64_t const h = hidden_size_;
   bool const stage3 = out_.stage == 3;
   out_.reduce_bucket_size = elements("reduce_bucket_size", "reduce_bucket_size", h * h, true);

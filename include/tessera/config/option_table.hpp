@@ -143,11 +143,11 @@ Resume resume_of_argument(std::string_view name);
 /// The table of all DeepSpeed keys, names as dotted paths.
 OptionTable const& deepspeed_table();
 
-/// "-t, --tag" or "directory": all names of an option, for --help and man pages.
+/// "-t, --tag" or "directory": an option as --help and man pages show it.
 std::string shown_names(Option const& option);
 /// "DIR", "N", "a|b": its value there; empty for a flag.
 std::string shown_value(Option const& option);
-/// Its meaning with choices and default.
+/// Its meaning with choices, other names and default.
 std::string shown_meaning(Option const& option);
 
 /// Text for --help: grouped, wrapped at 100 columns. Refused options are left to the reference

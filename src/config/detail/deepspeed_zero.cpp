@@ -265,25 +265,7 @@ void resolve_quantization(DeepSpeedConfig const& json, ResolvedConfig& config) {
   if (config.quantized_gradients) config.origins["quantized_gradients"] = Origin::deepspeed;
 }
 
-}  // namespace tessera::config::detail
-
-namespace tessera::config {
-
-char const* name_of(OffloadDevice device) {
-  switch (device) {
-    case OffloadDevice::cpu:
-      return "cpu";
-    case OffloadDevice::nvme:
-      return "nvme";
-    default:
-      return "none";
-  }
-}
-
-namespace detail {
 namespace {
-
-using enum OptionType;
 
 std::string const zero = "zero_optimization.";
 char const* const directories =
@@ -342,13 +324,6 @@ void add_offload_optimizer(OptionTable& t) {
       .hint("no effect: the update uses the cores of the rank");
 }
 
-OffloadDevice device_of(ConfigTree const* value) {
-  std::string const name = value ? value->as_string() : "none";
-  return name == "cpu"    ? OffloadDevice::cpu
-         : name == "nvme" ? OffloadDevice::nvme
-                          : OffloadDevice::none;
-}
-
 void check_nvme(Offload const& o, std::int64_t stage, std::string const& source) {
   TESSERA_VALIDATE(o.optimizer != OffloadDevice::nvme || stage > 0, ConfigError, source,
                    ": offload_optimizer.device \"nvme\" needs zero_optimization.stage 1, 2 or 3");
@@ -395,8 +370,11 @@ ResolvedOffload resolve_offload(DeepSpeedConfig const& json, std::int64_t stage)
   ResolvedOffload out;
   Offload& o = out.offload;
   std::string const optimizer = zero + "offload_optimizer.";
-  o.optimizer = device_of(json.find(optimizer + "device"));
-  o.parameters = device_of(json.find(zero + "offload_param.device"));
+  auto const take = [&](std::string const& key, auto& value) {
+    if (auto const* given = json.find(key)) assign(value, *given, key);
+  };
+  take(optimizer + "device", o.optimizer);
+  take(zero + "offload_param.device", o.parameters);
   if (o.parameters != OffloadDevice::none && stage != 3) {  // as in DeepSpeed
     o.parameters = OffloadDevice::none;
     out.notes.push_back(concat("offload_param: no effect at zero_optimization.stage ", stage,
@@ -405,32 +383,25 @@ ResolvedOffload resolve_offload(DeepSpeedConfig const& json, std::int64_t stage)
   if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
     out.notes.emplace_back(offload_to_cpu);
   std::string const parameters = zero + "offload_param.";
-  if (o.parameters != OffloadDevice::none)
-    if (auto const* pin = json.find(parameters + "pin_memory"))
-      o.parameters_pin_memory = pin->as_bool();
+  if (o.parameters != OffloadDevice::none) take(parameters + "pin_memory", o.parameters_pin_memory);
   if (o.optimizer == OffloadDevice::none && !o.uses_nvme()) return out;
-  for (auto const& [key, field] : {std::pair{optimizer + "nvme_path", &o.nvme_path},
-                                   {parameters + "nvme_path", &o.parameters_nvme_path}})
-    if (auto const* given = json.find(key)) *field = given->as_string();
-  for (auto const& [key, field] :
-       {std::pair{optimizer + "buffer_count", &o.buffer_count},
-        {zero + "sub_group_size", &o.tile_numel},
-        {parameters + "buffer_count", &o.parameters_buffer_count},
-        {parameters + "buffer_size", &o.parameters_buffer_size},
-        {parameters + "max_in_cpu", &o.max_in_cpu},
-        {std::string("aio.block_size"), &o.block_size},
-        {std::string("aio.queue_depth"), &o.queue_depth},
-        {std::string("aio.intra_op_parallelism"), &o.intra_op_parallelism}})
-    if (auto const* given = json.find(key)) *field = given->as_int();
-  for (auto const& [key, field] : {std::pair{"aio.single_submit", &o.single_submit},
-                                   {"aio.overlap_events", &o.overlap_events}})
-    if (auto const* given = json.find(key)) *field = given->as_bool();
+  take(optimizer + "nvme_path", o.nvme_path);
+  take(parameters + "nvme_path", o.parameters_nvme_path);
+  take(optimizer + "buffer_count", o.buffer_count);
+  take(zero + "sub_group_size", o.tile_numel);
+  take(parameters + "buffer_count", o.parameters_buffer_count);
+  take(parameters + "buffer_size", o.parameters_buffer_size);
+  take(parameters + "max_in_cpu", o.max_in_cpu);
+  take("aio.block_size", o.block_size);
+  take("aio.queue_depth", o.queue_depth);
+  take("aio.intra_op_parallelism", o.intra_op_parallelism);
+  take("aio.single_submit", o.single_submit);
+  take("aio.overlap_events", o.overlap_events);
   o.tile_numel = std::min(o.tile_numel, Offload{}.tile_numel);
-  if (auto const* pin = json.find(optimizer + "pin_memory")) o.pin_memory = pin->as_bool();
-  if (auto const* ratio = json.find(optimizer + "ratio")) o.ratio = ratio->as_double();
+  take(optimizer + "pin_memory", o.pin_memory);
+  take(optimizer + "ratio", o.ratio);
   if (o.uses_nvme()) check_nvme(o, stage, json.source);
   return out;
 }
 
-}  // namespace detail
-}  // namespace tessera::config
+}  // namespace tessera::config::detail

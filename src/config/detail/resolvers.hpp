@@ -30,6 +30,16 @@ struct BatchFactor {
 /// product of @p factors
 std::string batch_problem(std::int64_t total, std::vector<BatchFactor> const& factors);
 
+/// Sets @p value, which describe() calls @p field, to the written value of @p key, if there is one.
+template <class T>
+void take(DeepSpeedConfig const& json, std::string const& key, ResolvedConfig& config,
+          char const* field, T& value) {
+  auto const* written = json.find(key);
+  if (!written) return;
+  assign(value, *written, key);
+  config.origins[field] = Origin::deepspeed;
+}
+
 struct CanonicalConfig {
   ConfigTree tree;
   std::vector<std::string> notes;  ///< one line per deprecated key
