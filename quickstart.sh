@@ -42,7 +42,7 @@ done
 [[ -z $text || -r $text ]] || die 74 "cannot read the training text '$text'"
 
 packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libopenblas-openmp-dev
-          nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-dev zlib1g-dev libzstd-dev
+          nlohmann-json3-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-dev zlib1g-dev libzstd-dev
           libsentencepiece-dev liburing-dev)
 [[ $goal == run && -z $text ]] && packages+=(jargon-text)
 [[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jsonschema shellcheck jargon-text

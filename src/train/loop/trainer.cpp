@@ -183,7 +183,7 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
   auto const context = run.model_context();
   auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
                                          [&stop_check] { stop_check.ask(); });
-  if (run.config.reproducible_world) out->use_exact_sums();
+  if (run.config.reproducible_world()) out->use_exact_sums();
   out->set_prediction_step(
       [this, context](model::Batch const& batch) { return prediction_step(context, batch); });
   return out;
@@ -200,12 +200,12 @@ Outcome Trainer::run() {
   TrainingSetup setup(job_, makers());
   auto const& config = setup.resolve();
   config::check_nodes_of_tree(config, topology::uniform_node_size(job_.session.nodes()));
-  TESSERA_VALIDATE(
-      !config.reproducible_world || arguments.threads || std::getenv("OMP_NUM_THREADS") != nullptr,
-      ConfigError,
-      "--reproducible world without --threads: matrix products divide their sums by "
-      "the threads, whose number would follow the ranks of a node; give the same "
-      "--threads to all runs");
+  TESSERA_VALIDATE(!config.reproducible_world() || arguments.threads ||
+                       std::getenv("OMP_NUM_THREADS") != nullptr,
+                   ConfigError,
+                   "--reproducible world without --threads: matrix products divide their sums by "
+                   "the threads, whose number would follow the ranks of a node; give the same "
+                   "--threads to all runs");
   if (arguments.print_config) {
     if (job_.is_root()) std::printf("%s\n", config::describe(config).dump(2).c_str());
     return {};

@@ -1,22 +1,22 @@
-#include "detail/resolvers.hpp"
+#include "tessera/config/reporting.hpp"
 
 #include <algorithm>
 
 #include "tessera/config/option_table.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::config::detail {
+namespace tessera::config {
 namespace {
 
 class Keys {
  public:
-  explicit Keys(OptionValues const& values) : values_(values) {}
+  explicit Keys(DeepSpeedConfig const& config) : config_(config) {}
 
   /// The written value, else the default: "auto" counts as not written.
   ConfigTree const& value(std::string const& key) const {
-    auto const& given = values_.value(deepspeed_table(), key);
-    bool const is_auto = given.is_string() && given.as_string() == "auto";
-    return is_auto ? deepspeed_table().find(key)->default_value : given;
+    auto const* written = config_.find(key);
+    return written ? *written : deepspeed_table().find(key)->default_value;
   }
   bool flag(std::string const& key) const { return value(key).as_bool(); }
   std::filesystem::path path(std::string const& key) const {
@@ -30,7 +30,7 @@ class Keys {
   }
 
  private:
-  OptionValues const& values_;
+  DeepSpeedConfig const& config_;
 };
 
 FlopsProfiler profiler(Keys const& keys) {
@@ -59,8 +59,8 @@ bool reports_to_tensorboard(TrainingArguments const& arguments) {
 
 }  // namespace
 
-Reporting resolve_reporting(TrainingArguments const& arguments, OptionValues const& values) {
-  Keys const keys(values);
+Reporting reporting_of(TrainingArguments const& arguments) {
+  Keys const keys(arguments.deepspeed);
   Reporting out;
   if (auto const& steps = keys.value("steps_per_print"); !steps.is_null())
     out.steps_per_print = steps.as_int();
@@ -77,9 +77,9 @@ Reporting resolve_reporting(TrainingArguments const& arguments, OptionValues con
   return out;
 }
 
-std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionValues const& keys) {
+std::optional<Tuning> tuning_of(TrainingArguments const& arguments) {
   auto const value = [&](char const* key) -> ConfigTree const& {
-    return keys.value(deepspeed_table(), concat("autotuning.", key));
+    return arguments.deepspeed.value(concat("autotuning.", key));
   };
   if (!arguments.auto_tune && !value("enabled").as_bool()) return std::nullopt;
   Tuning out;
@@ -92,7 +92,7 @@ std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionV
                    "end_profile_step");
   out.warm_up_steps = first - 1;
   out.measured_steps = end - first;
-  if (keys.given("autotuning.end_profile_step")) out.measured_seconds = 0.0;
+  if (arguments.deepspeed.keys.given("autotuning.end_profile_step")) out.measured_seconds = 0.0;
   out.trials = value("tuner_num_trials").as_int();
   out.early_stopping = value("tuner_early_stopping").as_int();
   out.least_micro_batch = value("min_train_micro_batch_size_per_gpu").as_int();
@@ -106,4 +106,4 @@ std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionV
   return out;
 }
 
-}  // namespace tessera::config::detail
+}  // namespace tessera::config
