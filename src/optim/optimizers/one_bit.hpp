@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "detail/elementwise.hpp"
-#include "detail/optimizer_table.hpp"
+#include "optimizers/segments.hpp"
+#include "optimizers/table.hpp"
 #include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/summing_optimizer.hpp"

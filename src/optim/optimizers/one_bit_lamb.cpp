@@ -1,7 +1,7 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
-#include "detail/elementwise.hpp"
-#include "detail/one_bit.hpp"
+#include "optimizers/segments.hpp"
+#include "optimizers/one_bit.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/optim/compression.hpp"

@@ -1,9 +1,9 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-#include "detail/elementwise.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/optimizer/adafactor.hpp"
 #include "tessera/optim/summing_optimizer.hpp"

@@ -1,9 +1,9 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
 #include <algorithm>
 #include <cctype>
 
-#include "detail/elementwise.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/kernels/optimizer/muon.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"

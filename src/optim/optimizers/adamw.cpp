@@ -1,6 +1,6 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
-#include "detail/elementwise.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::optim::detail {

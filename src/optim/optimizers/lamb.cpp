@@ -1,8 +1,8 @@
-#include "detail/one_bit.hpp"
+#include "optimizers/one_bit.hpp"
 
 #include <cmath>
 
-#include "detail/elementwise.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::optim::detail {
