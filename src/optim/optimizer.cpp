@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "optimizers/one_bit.hpp"
 #include "optimizers/table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/compression.hpp"
