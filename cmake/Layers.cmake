@@ -4,7 +4,8 @@
 #   tessera_add_layer(zero USES core memory kernels comm optim PRIVATE_LIBS Kokkos::kokkos)
 #
 # Sources are all of src/<layer>/**/*.cpp. Headers that other layers may include are "tessera/<layer>/x.hpp": the public ones, which are
-# installed, in include/tessera/<layer>, the others in src/<layer>/shared.
+# installed, in include/tessera/<layer>, the others in src/<layer>/shared. SEES names parts of lower layers whose private headers the layer
+# includes, as they do.
 
 # The include view of a layer ("core") or part ("zero/layout"): links to the folders of its headers, so that the compiler finds them as
 # "tessera/<folder>/x.hpp", and no others.
@@ -16,7 +17,7 @@ function(tessera_make_view view folder)
 endfunction()
 
 function(tessera_add_layer layer)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;PRIVATE_LIBS;DEFINITIONS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;SEES;PRIVATE_LIBS;DEFINITIONS")
   foreach(used IN LISTS arg_USES)
     if(NOT TARGET tessera_${used})
       message(FATAL_ERROR "layer ${layer} uses ${used}, which is not below it")
@@ -32,6 +33,9 @@ function(tessera_add_layer layer)
   set_target_properties(tessera_${layer} PROPERTIES EXPORT_NAME ${layer} LINKER_LANGUAGE CXX)
   target_include_directories(tessera_${layer} PUBLIC "$<BUILD_INTERFACE:${view}/public;${view}/shared>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
                                               PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/${layer}")
+  foreach(part IN LISTS arg_SEES)
+    target_include_directories(tessera_${layer} PRIVATE "$<TARGET_PROPERTY:tessera_${part},INCLUDE_DIRECTORIES>")
+  endforeach()
   target_compile_features(tessera_${layer} PUBLIC cxx_std_20)
   list(TRANSFORM arg_USES PREPEND tessera_)
   target_link_libraries(tessera_${layer} PUBLIC ${arg_USES} PRIVATE $<BUILD_INTERFACE:tessera_flags> ${arg_PRIVATE_LIBS})

@@ -221,7 +221,7 @@ class House:
 
     def declared_uses(self):
         """{layer or "layer/part": what src/CMakeLists.txt declares that it may include}; a part as "layer/part", also where
-        USES names one of another layer as layer_part."""
+        USES or SEES names one of another layer as layer_part."""
         uses = {}
         text = re.sub(r"#.*", "", (self.root / "src/CMakeLists.txt").read_text())
         for kind, words in re.findall(r"tessera_add_(layer|part)\(([^()]*(?:\([^()]*\)[^()]*)*)\)", text):
@@ -230,11 +230,11 @@ class House:
             if kind == "part":
                 layer, name = name, f"{name}/{words.pop(0)}"
             for word in words:
-                if word in ("USES", "ON", "PRIVATE_LIBS", "DEFINITIONS", "DEVICE"):
+                if word in ("USES", "SEES", "ON", "PRIVATE_LIBS", "DEFINITIONS", "DEVICE"):
                     current = word
                 else:
                     lists[current].add(word)
-            uses[name] = lists["USES"] | {f"{layer}/{part}" for part in lists["ON"]}
+            uses[name] = lists["USES"] | lists["SEES"] | {f"{layer}/{part}" for part in lists["ON"]}
         targets = {name.replace("/", "_"): name for name in uses}
         uses = {name: {targets.get(used, used) for used in others} for name, others in uses.items()}
         uses["cli"] = {name.split("/")[0] for name in uses}
@@ -282,7 +282,8 @@ class House:
 
     def resolve(self, name, layer, include):
         """The file of this repository that an include names, or None."""
-        candidates = [self.spelled.get(include), f"src/{layer}/{include}", str(pathlib.PurePosixPath(name).parent / include)]
+        layers = [layer] + [used.split("/")[0] for used in self.declared.get(layer, ()) if "/" in used]
+        candidates = [self.spelled.get(include), *(f"src/{other}/{include}" for other in layers), str(pathlib.PurePosixPath(name).parent / include)]
         return next((c for c in candidates if c in self.text), None)
 
 

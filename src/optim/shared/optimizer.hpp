@@ -35,11 +35,11 @@ struct Segment {
                                 ///< master is the weight
   std::int64_t numel = 0;
   std::size_t group = 0;  ///< index in OptimizerSpec::groups
-  std::vector<ParameterRun> parameters;
+  std::vector<ParameterRun> parameters = {};
   /// Of each of `parameters`, parallel to OptimizerSpec::states: the parameter's first value of the
   /// states of which every rank holds all values; the run's first value of states per chunk; the
   /// run's first fp32 value of states in codes if the parameter keeps fp32 states; else null.
-  std::vector<std::vector<void*>> parameter_states;
+  std::vector<std::vector<void*>> parameter_states = {};
 };
 
 struct Segments {
@@ -89,7 +89,7 @@ struct OptimizerInfo {
   char const* algorithm;                        ///< DeepSpeed's optimizer.type
   std::vector<std::string> hugging_face_names;  ///< of --optim
   std::vector<HyperparameterRule> hyperparameters;
-  std::vector<std::string> states;         ///< names of all states that it may keep
+  std::vector<std::string> states = {};    ///< names of all states that it may keep
   double default_rate = 1e-3;              ///< DeepSpeed's, where the optimizer section has no lr
   char const* not_in_deepspeed = nullptr;  ///< why optimizer.type refuses the name
 };

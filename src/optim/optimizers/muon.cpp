@@ -1,10 +1,9 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
 #include <algorithm>
 #include <cctype>
 
-#include "detail/elementwise.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/kernels/optimizer/muon.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
 
@@ -13,7 +12,7 @@ namespace {
 
 using Range = HyperparameterRule::Range;
 
-std::vector<HyperparameterRule> rules() {
+std::vector<HyperparameterRule> muon_hyperparameters() {
   return {{"momentum", 0.95, Range::unit, "decay of the momentum of matrices"},
           {"beta1", 0.9, Range::unit, "decay of the mean of the gradients of other parameters"},
           {"beta2", 0.95, Range::unit, "decay of the mean of their squares"},
@@ -24,9 +23,9 @@ std::vector<HyperparameterRule> rules() {
 }
 
 /// exp_avg is the momentum of a matrix, which has no exp_avg_sq.
-std::vector<StateSpec> states_of(OptimizerSpec const&) { return {{"exp_avg"}, {"exp_avg_sq"}}; }
+std::vector<StateSpec> muon_states(OptimizerSpec const&) { return {{"exp_avg"}, {"exp_avg_sq"}}; }
 
-std::int64_t columns_of(std::vector<std::int64_t> const& shape) {
+std::int64_t columns_of_matrix(std::vector<std::int64_t> const& shape) {
   std::int64_t count = 1;
   for (std::size_t i = 1; i < shape.size(); ++i) count *= shape[i];
   return count;
@@ -48,7 +47,7 @@ class Muon final : public MatrixOptimizer {
   }
 
   std::int64_t workspace(std::vector<std::int64_t> const& shape) const override {
-    return kernels::orthogonalize_workspace(shape[0], columns_of(shape));
+    return kernels::orthogonalize_workspace(shape[0], columns_of_matrix(shape));
   }
 
   void advance(memory::Queue& queue, Segments const& segments, StepControl const& control,
@@ -66,7 +65,7 @@ class Muon final : public MatrixOptimizer {
 
   void complete(memory::Queue& queue, float* matrix, std::vector<std::int64_t> const& shape,
                 float* workspace) const override {
-    kernels::orthogonalize(queue, matrix, shape[0], columns_of(shape), workspace);
+    kernels::orthogonalize(queue, matrix, shape[0], columns_of_matrix(shape), workspace);
   }
 
   void update_with(memory::Queue& queue, Segments const& segments, StepControl const& control,
@@ -77,14 +76,7 @@ class Muon final : public MatrixOptimizer {
     kernels::ElementwiseUpdate matrices;
     set_segments(matrices, spec_, parts.matrices, scaled(control, "muon_rate"));
     kernels::muon_update(queue, matrices);
-    kernels::AdamWStep others;
-    others.beta1 = spec_.value("beta1");
-    others.beta2 = spec_.value("beta2");
-    others.epsilon = spec_.value("eps");
-    others.bias_correction1 = bias_correction(others.beta1, control.step);
-    others.bias_correction2 = bias_correction(others.beta2, control.step);
-    set_segments(others, spec_, parts.others, scaled(control, "adam_rate"));
-    kernels::adamw(queue, others);
+    update_as_adamw(queue, spec_, parts.others, scaled(control, "adam_rate"));
   }
 
  private:
@@ -110,12 +102,12 @@ class Muon final : public MatrixOptimizer {
   OptimizerSpec spec_;
 };
 
-std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) { return std::make_unique<Muon>(spec); }
-
 }  // namespace
 
 OptimizerEntry muon_entry() {
-  return {{"Muon", {}, rules(), {"exp_avg", "exp_avg_sq"}, 2e-2}, states_of, make};
+  return {{"Muon", {}, muon_hyperparameters(), {"exp_avg", "exp_avg_sq"}, 2e-2},
+          muon_states,
+          make_as<Muon>};
 }
 
 }  // namespace tessera::optim::detail

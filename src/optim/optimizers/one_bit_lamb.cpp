@@ -1,7 +1,7 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
-#include "detail/elementwise.hpp"
-#include "detail/one_bit.hpp"
+#include "optimizers/one_bit.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/optim/compression.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using Range = HyperparameterRule::Range;
 
-std::vector<HyperparameterRule> rules() {
+std::vector<HyperparameterRule> one_bit_lamb_rules() {
   auto out = lamb_rules();
   out.push_back({"freeze_step", 100000.0, Range::positive, "last step without compression"});
   out.push_back({"coeff_beta", 0.9, Range::unit, "decay of the mean of the ratios of the norms"});
@@ -23,19 +23,7 @@ std::vector<HyperparameterRule> rules() {
   return out;
 }
 
-/// States by their places in the list.
-enum State : std::size_t {
-  exp_avg,
-  exp_avg_sq,
-  exp_avg_sq_fresh,
-  worker_error,
-  server_error,
-  lamb_coeff_freeze,
-  last_factor,
-  scaling_coeff
-};
-
-std::vector<StateSpec> states(OptimizerSpec const& spec) {
+std::vector<StateSpec> one_bit_lamb_states(OptimizerSpec const& spec) {
   TESSERA_VALIDATE(spec.value("factor_min") <= spec.value("factor_max"), ConfigError, "optimizer ",
                    spec.algorithm, ": factor_min is ", spec.value("factor_min"),
                    " and factor_max is ", spec.value("factor_max"),
@@ -112,6 +100,18 @@ class OneBitLamb final : public SummingOptimizer, public Compression {
   }
 
  private:
+  /// States by their places in the list.
+  enum State : std::size_t {
+    exp_avg,
+    exp_avg_sq,
+    exp_avg_sq_fresh,
+    worker_error,
+    server_error,
+    lamb_coeff_freeze,
+    last_factor,
+    scaling_coeff
+  };
+
   std::int64_t freeze_step() const { return static_cast<std::int64_t>(spec_.value("freeze_step")); }
 
   /// @param segments of one parameter each
@@ -137,20 +137,16 @@ class OneBitLamb final : public SummingOptimizer, public Compression {
   OptimizerSpec spec_;
 };
 
-std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) {
-  return std::make_unique<OneBitLamb>(spec);
-}
-
 }  // namespace
 
 OptimizerEntry one_bit_lamb_entry() {
   return {{"OneBitLamb",
            {},
-           rules(),
+           one_bit_lamb_rules(),
            {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh", worker_error_name, server_error_name,
             "lamb_coeff_freeze", "last_factor", "scaling_coeff"}},
-          states,
-          make};
+          one_bit_lamb_states,
+          make_as<OneBitLamb>};
 }
 
 }  // namespace tessera::optim::detail

@@ -1,21 +1,17 @@
 /// The SGD update against a double-precision reference and torch.optim.SGD.
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
-
-#include <gtest/gtest.h>
+#include "optimizers/table.hpp"
 
 #include <cmath>
-#include <cstring>
-#include <vector>
 
-#include "fake_device.hpp"
-#include "tessera/core/config_tree.hpp"
-#include "tessera/core/random.hpp"
-#include "tessera/memory/device.hpp"
+#include "trajectory.hpp"
+#include "update_by.hpp"
 
-namespace tessera::kernels {
+namespace tessera::optim::test {
 namespace {
 
-using Floats = std::vector<float>;
+using kernels::GradientControl;
+using kernels::UpdateSegment;
+using memory::Queue;
 
 Floats numbers(std::int64_t n, std::uint64_t stream, float scale = 1.0f) {
   Philox const random{11, stream};
@@ -27,19 +23,24 @@ Floats numbers(std::int64_t n, std::uint64_t stream, float scale = 1.0f) {
 
 struct Form {
   char const* name;
-  Momentum momentum_form;
-  double momentum, dampening;
+  double momentum, dampening, nesterov;
 };
 void PrintTo(Form const& f, std::ostream* out) { *out << f.name; }
 
+struct SgdStep : kernels::ElementwiseUpdate {
+  OptimizerSpec spec;
+  std::int64_t t;
+};
+
 SgdStep step_of(Form const& form, int t) {
-  SgdStep step;
-  step.momentum_form = form.momentum_form;
-  step.momentum = form.momentum;
-  step.dampening = form.dampening;
-  step.first = t == 1;
-  return step;
+  return {{},
+          make_spec("SGD", {{"momentum", form.momentum},
+                            {"dampening", form.dampening},
+                            {"nesterov", form.nesterov}}),
+          t};
 }
+
+void sgd(Queue& q, SgdStep const& step) { update_by(step.spec, step.t, q, step); }
 
 UpdateSegment segment_of(Floats& p, Floats& b, void const* g, void* out, double lr, double decay) {
   UpdateSegment s;
@@ -60,21 +61,22 @@ TEST_P(Sgd, EqualsTheDoubleReference) {
   auto const& form = GetParam();
   auto const q = memory::make_inline_queue("compute");
   std::int64_t const n = 4099;
-  Floats p = numbers(n, 1), b(form.momentum_form == Momentum::none ? 0 : n, 0.0f);
+  Floats p = numbers(n, 1), b(form.momentum == 0.0 ? 0 : n, 0.0f);
   std::vector<double> want_p(p.begin(), p.end()), want_b(static_cast<std::size_t>(n), 0.0);
   std::vector<bfloat16> rounded(static_cast<std::size_t>(n));
+  GradientControl const control{0.25, 0};
   for (int t = 1; t <= 4; ++t) {
     Floats const g = numbers(n, static_cast<std::uint64_t>(10 + t), 3.0f);
     auto step = step_of(form, t);
-    step.gradient_factor = 0.25;
+    step.control = &control;
     step.weights_dtype = Dtype::bf16;
     step.segments = {segment_of(p, b, g.data(), rounded.data(), 0.05, 0.1)};
     sgd(*q, step);
     for (std::size_t i = 0; i < p.size(); ++i) {
       double d = 0.25 * g[i] + 0.1 * want_p[i];
-      if (form.momentum_form != Momentum::none) {
+      if (form.momentum != 0.0) {
         want_b[i] = t == 1 ? d : form.momentum * want_b[i] + (1 - form.dampening) * d;
-        d = form.momentum_form == Momentum::nesterov ? d + form.momentum * want_b[i] : want_b[i];
+        d = form.nesterov != 0.0 ? d + form.momentum * want_b[i] : want_b[i];
       }
       want_p[i] -= 0.05 * d;
       ASSERT_NEAR(p[i], want_p[i], 1e-6) << "element " << i << ", step " << t;
@@ -97,8 +99,7 @@ TEST_P(Sgd, BothTraversalsGiveTheSameBits) {
     for (std::size_t const shift : {0u, 1u}) {
       Floats const g = numbers(n + 1, 3);
       auto const run = [&](memory::Queue& q, GradientControl const& control) {
-        Floats p = numbers(n, 1),
-               b = form.momentum_form == Momentum::none ? Floats() : numbers(n, 2);
+        Floats p = numbers(n, 1), b = form.momentum == 0.0 ? Floats() : numbers(n, 2);
         auto step = step_of(form, 2);
         step.control = &control;
         step.segments = {segment_of(p, b, g.data() + shift, nullptr, 0.1, 0.01)};
@@ -115,17 +116,11 @@ TEST_P(Sgd, BothTraversalsGiveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Sgd,
-                         ::testing::Values(Form{"none", Momentum::none, 0.0, 0.0},
-                                           Form{"classical", Momentum::classical, 0.9, 0.0},
-                                           Form{"dampened", Momentum::classical, 0.8, 0.3},
-                                           Form{"nesterov", Momentum::nesterov, 0.9, 0.0}),
+                         ::testing::Values(Form{"none", 0.0, 0.0, 0.0},
+                                           Form{"classical", 0.9, 0.0, 0.0},
+                                           Form{"dampened", 0.8, 0.3, 0.0},
+                                           Form{"nesterov", 0.9, 0.0, 1.0}),
                          [](auto const& info) { return std::string(info.param.name); });
-
-Floats floats_of(ConfigTree const& array) {
-  Floats out;
-  for (auto const& x : array.as_array()) out.push_back(static_cast<float>(x.as_double()));
-  return out;
-}
 
 /// Stored by tests/oracles/sgd.py. Both sides compute in fp32 in the same order; they may differ by
 /// single roundings.
@@ -134,12 +129,8 @@ TEST(SgdOracle, EqualsTorch) {
   auto const oracle = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/sgd.json");
   for (auto const& c : oracle.at("cases").as_array()) {
     double const momentum = c.at("momentum").as_double();
-    bool const nesterov = c.at("nesterov").as_bool();
-    Form const form{"",
-                    momentum == 0.0 ? Momentum::none
-                    : nesterov      ? Momentum::nesterov
-                                    : Momentum::classical,
-                    momentum, c.at("dampening").as_double()};
+    Form const form{"", momentum, c.at("dampening").as_double(),
+                    c.at("nesterov").as_bool() ? 1.0 : 0.0};
     Floats p = floats_of(oracle.at("start")), b(momentum == 0.0 ? 0 : p.size(), 0.0f);
     int t = 0;
     for (auto const& row : oracle.at("gradients").as_array()) {
@@ -162,13 +153,13 @@ TEST(SgdOracle, EqualsTorch) {
 TEST(SgdOracle, RefusesSegmentsWithoutMemory) {
   auto const q = memory::make_inline_queue("compute");
   Floats p(4), b, g(4);
-  SgdStep step;
+  SgdStep step = step_of({"", 0.0, 0.0, 0.0}, 1);
   step.segments = {segment_of(p, b, nullptr, nullptr, 0.1, 0.0)};
   EXPECT_THROW(sgd(*q, step), InternalError);
-  step.momentum_form = Momentum::classical;
+  step = step_of({"", 0.9, 0.0, 0.0}, 1);
   step.segments = {segment_of(p, b, g.data(), nullptr, 0.1, 0.0)};
   EXPECT_THROW(sgd(*q, step), InternalError);
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::optim::test

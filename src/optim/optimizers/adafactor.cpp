@@ -1,9 +1,9 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-#include "detail/elementwise.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/optimizer/adafactor.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
@@ -14,7 +14,7 @@ namespace {
 using Range = HyperparameterRule::Range;
 
 /// transformers' defaults, with scale_parameter and relative_step as its Trainer sets them.
-std::vector<HyperparameterRule> rules() {
+std::vector<HyperparameterRule> adafactor_hyperparameters() {
   return {{"eps1", 1e-30, Range::not_negative, "added to the squared gradients"},
           {"eps2", 1e-3, Range::not_negative, "lower bound of the scale of a parameter"},
           {"clip_threshold", 1.0, Range::positive, "largest root mean square of an update"},
@@ -27,9 +27,7 @@ std::vector<HyperparameterRule> rules() {
           {"warmup_init", 0.0, Range::flag, "with relative_step: rate min(1e-6 t, 1/sqrt(t))"}};
 }
 
-constexpr std::size_t rows = 0, columns = 1;  ///< of the states that are not element-wise
-
-std::vector<StateSpec> states_of(OptimizerSpec const& spec) {
+std::vector<StateSpec> adafactor_states(OptimizerSpec const& spec) {
   TESSERA_VALIDATE(spec.value("warmup_init") == 0.0 || spec.value("relative_step") != 0.0,
                    ConfigError,
                    "optimizer Adafactor: warmup_init is set without relative_step; set both, or "
@@ -111,8 +109,8 @@ class Adafactor final : public SummingOptimizer {
                                            std::vector<double*> const& sums) const {
     return {rows_of(shape),
             columns_of(shape),
-            static_cast<float*>(states[first_reduced_ + rows]),
-            static_cast<float*>(states[first_reduced_ + columns]),
+            static_cast<float*>(states[first_reduced_]),
+            static_cast<float*>(states[first_reduced_ + 1]),
             sums[0],
             sums[1]};
   }
@@ -140,25 +138,21 @@ class Adafactor final : public SummingOptimizer {
   }
 
   OptimizerSpec spec_;
-  std::size_t first_reduced_;  ///< state that is not element-wise
+  std::size_t first_reduced_;  ///< state that is not element-wise: the rows', then the columns'
 };
-
-std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) {
-  return std::make_unique<Adafactor>(spec);
-}
 
 }  // namespace
 
 OptimizerEntry adafactor_entry() {
   return {{"Adafactor",
            {"adafactor"},
-           rules(),
+           adafactor_hyperparameters(),
            {"exp_avg", "exp_avg_sq_row", "exp_avg_sq_col"},
            1e-3,
            "DeepSpeed takes PyTorch's form of it, which is not implemented; use --optim adafactor, "
            "which is transformers' form, without the section"},
-          states_of,
-          make};
+          adafactor_states,
+          make_as<Adafactor>};
 }
 
 }  // namespace tessera::optim::detail

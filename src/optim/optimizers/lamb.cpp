@@ -1,8 +1,8 @@
-#include "detail/one_bit.hpp"
+#include "optimizers/one_bit.hpp"
 
 #include <cmath>
 
-#include "detail/elementwise.hpp"
+#include "optimizers/segments.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::optim::detail {
@@ -10,13 +10,13 @@ namespace {
 
 using Range = HyperparameterRule::Range;
 
-std::vector<HyperparameterRule> rules() {
+std::vector<HyperparameterRule> all_lamb_rules() {
   auto out = lamb_rules();
   out.push_back({"bias_correction", 1.0, Range::flag, "divide the means by 1 - beta^t"});
   return out;
 }
 
-kernels::LambStep values(OptimizerSpec const& spec, StepControl const& control) {
+kernels::LambStep lamb_values(OptimizerSpec const& spec, StepControl const& control) {
   kernels::LambStep step;
   step.beta1 = spec.value("beta1");
   step.beta2 = spec.value("beta2");
@@ -52,8 +52,6 @@ class Lamb final : public SummingOptimizer {
   OptimizerSpec spec_;
 };
 
-std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) { return std::make_unique<Lamb>(spec); }
-
 }  // namespace
 
 std::vector<HyperparameterRule> lamb_rules() {
@@ -74,7 +72,7 @@ std::vector<StateSpec> lamb_states(OptimizerSpec const& spec) {
 
 kernels::LambStep lamb_step(OptimizerSpec const& spec, Segments const& segments,
                             StepControl const& control, ParameterSums const& sums) {
-  auto step = values(spec, control);
+  auto step = lamb_values(spec, control);
   set_segments(step, spec, parameter_segments(segments), control);
   for (auto const& of_segment : sums.of[0])
     step.sums.insert(step.sums.end(), of_segment.begin(), of_segment.end());
@@ -82,7 +80,7 @@ kernels::LambStep lamb_step(OptimizerSpec const& spec, Segments const& segments,
 }
 
 OptimizerEntry lamb_entry() {
-  return {{"Lamb", {}, rules(), {"exp_avg", "exp_avg_sq"}}, lamb_states, make};
+  return {{"Lamb", {}, all_lamb_rules(), {"exp_avg", "exp_avg_sq"}}, lamb_states, make_as<Lamb>};
 }
 
 }  // namespace tessera::optim::detail

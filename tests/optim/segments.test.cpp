@@ -1,4 +1,4 @@
-#include "detail/elementwise.hpp"
+#include "optimizers/segments.hpp"
 
 #include <gtest/gtest.h>
 

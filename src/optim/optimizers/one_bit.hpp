@@ -4,15 +4,13 @@
 #include <cstddef>
 #include <vector>
 
-#include "detail/elementwise.hpp"
-#include "detail/optimizer_table.hpp"
+#include "optimizers/segments.hpp"
+#include "optimizers/table.hpp"
 #include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::optim::detail {
-
-OptimizerEntry one_bit_adam_entry();
 
 /// @p states and those of the errors of compression.
 std::vector<StateSpec> with_errors(std::vector<StateSpec> states);
@@ -22,11 +20,7 @@ Segments with_states(Segments segments, std::vector<std::size_t> const& kept);
 /// gradients.
 Segments with_gradients(Segments segments, Directions const& exchanged);
 
-/// LAMB in the form of DeepSpeed's FusedLamb, with the norms of complete parameters on any number
-/// of ranks.
-OptimizerEntry lamb_entry();
-
-/// What OneBitLamb shares with it: the hyperparameters but for bias_correction, exp_avg and
+/// What OneBitLamb shares with Lamb: the hyperparameters but for bias_correction, exp_avg and
 /// exp_avg_sq, and the kernels' values of a step without bias correction unless @p spec has it.
 std::vector<HyperparameterRule> lamb_rules();
 std::vector<StateSpec> lamb_states(OptimizerSpec const& spec);
