@@ -1,13 +1,13 @@
 #include "detail/optimizer_keys.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <optional>
 #include <sstream>
 
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -89,8 +89,7 @@ std::optional<double> number_of(std::string const& text) {
 
 double value_of(std::string const& text, HyperparameterRule const& rule) {
   if (rule.range == HyperparameterRule::Range::flag) {
-    std::string lower = text;
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::string const lower = lower_case(text);
     for (char const* yes : {"true", "yes", "1"})
       if (lower == yes) return 1.0;
     for (char const* no : {"false", "no", "0"})
