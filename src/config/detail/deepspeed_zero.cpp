@@ -444,8 +444,6 @@ ResolvedOffload resolve_offload(
     out.notes.push_back(concat("offload_param: no effect at zero_optimization.stage ", stage,
                                ", where every rank keeps the weights; stage 3 offloads them"));
   }
-  if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
-    out.notes.emplace_back(offload_to_cpu);
   std::string const parameters = zero + "offload_param.";
   if (o.parameters != OffloadDevice::none)
     if (auto const* pin = written(parameters + "pin_memory"))
