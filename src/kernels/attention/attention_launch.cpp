@@ -144,9 +144,11 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
     if (fits && cudnn_backward(q, call, to, saved))
       return note_route("attention backward", cudnn_route(config.drop));
     // the portable kernel would drop other weights than cuDNN's forward pass has
-    TESSERA_VALIDATE(config.drop.p <= 0.0f, ConfigError,
-                     "cuDNN has computed attention with its own dropout masks and has no plan for "
-                     "the backward pass of this layout; use --device_attention portable");
+    TESSERA_VALIDATE(
+        config.drop.p <= 0.0f, ConfigError,
+        "cuDNN has computed attention with its own dropout masks and has no plan, or no "
+        "room for one, for the backward pass of this layout; use --device_attention "
+        "portable, or --deterministic false, which needs less memory");
   }
   note_route("attention backward", "portable kernel");
   parallel_for(q, "tessera::kernels::attention_backward_delta",
