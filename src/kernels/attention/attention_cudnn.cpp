@@ -22,6 +22,7 @@
 #include "tessera/core/shared_library.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/launch_record.hpp"
 
 namespace cudnn_frontend {
@@ -272,6 +273,7 @@ class CudnnAttention {
     std::string refusal = runtime_.loaded() ? library_.load_error() : runtime_.load_error();
     if (refusal.empty()) {
       fe::cudnn_dlhandle = library_.handle();
+      memory::trim_device_pool();  // the library allocates beside the pool
       auto const status = fe::detail::create_handle(&handle_);
       if (status != CUDNN_STATUS_SUCCESS)
         refusal = concat("cudnnCreate: ", fe::detail::get_error_string(status));

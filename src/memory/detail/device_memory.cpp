@@ -79,6 +79,13 @@ bool DeviceMemory::synchronize_pool() {
   return wait_for_event(api_, event_, pool_timeout);
 }
 
+void DeviceMemory::trim() {
+  std::lock_guard const lock(mutex_);
+  if (!pool_) return;
+  synchronize_pool();
+  api_.trim();
+}
+
 void* DeviceMemory::allocate(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
   void* data = api_.allocate(bytes, pool_stream());

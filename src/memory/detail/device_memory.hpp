@@ -39,6 +39,8 @@ class DeviceMemory {
 
   /// Zeroed for all later work on streams. Null when there is not enough.
   void* allocate(std::size_t bytes);
+  /// Gives memory that was freed before back to the device, also what streams are about to leave.
+  void trim();
   /// Work enqueued so far may still use it.
   void free(void* data) noexcept;
 
