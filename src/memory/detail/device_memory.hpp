@@ -82,7 +82,7 @@ class DeviceMemory {
   DeviceApi::Stream pool_stream();
   void wait_for_open_streams();
   void order_after_pool(DeviceApi::Stream stream);
-  bool synchronize_pool();
+  bool synchronize_pool(std::chrono::milliseconds timeout);
   void shrink_cache(std::size_t max_bytes);
   void unpin(void* data, std::size_t bytes) noexcept;
 
