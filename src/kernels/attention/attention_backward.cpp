@@ -286,7 +286,7 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
   detail::check_documents(shape, from.documents);
   if (planning && planning->device_ && q.kind() == memory::QueueKind::stream &&
-      detail::why_not_cudnn(config, from.documents).empty())
+      detail::why_not_cudnn(config, from.documents, planning->device_->major).empty())
     planning->workspace_bytes_ = std::max(
         planning->workspace_bytes_, detail::cudnn_backward_workspace(config, *planning->device_));
   if (out.empty() || detail::is_planned(q, config, 5.0)) return;

@@ -402,14 +402,16 @@ std::string misaligned(std::string const& operands,
 }  // namespace
 
 /// Conditions of the attention page: fp16 or bf16, heads of a multiple of 8 up to 128 elements in
-/// both directions on every architecture from Ampere on, operands at multiples of 16 bytes.
-std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents) {
+/// both directions on every architecture from Ampere on, up to 256 on Hopper, operands at multiples
+/// of 16 bytes.
+std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents, int major) {
   auto const& s = config.shape;
+  int const widest = major == 9 ? 256 : 128;
   if (config.dtype != Dtype::fp16 && config.dtype != Dtype::bf16)
     return concat(name_of(config.dtype), "; it takes fp16 and bf16");
   if (s.sequence < 2) return "sequences of one token";
-  if (s.head_dim % 8 != 0 || s.head_dim > 128)
-    return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to 128");
+  if (s.head_dim % 8 != 0 || s.head_dim > widest)
+    return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to ", widest);
   if (config.drop.p >= 1.0f)
     return concat("a dropout of ", config.drop.p, " on attention weights (attn_pdrop)");
   if (s.mask.window > 0 && s.mask.window < s.sequence)
@@ -419,8 +421,8 @@ std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documen
   return "";
 }
 
-std::string why_not_cudnn(FlashCall const& call) {
-  if (auto problem = why_not_cudnn(call.config, call.in.documents); !problem.empty())
+std::string why_not_cudnn(FlashCall const& call, int major) {
+  if (auto problem = why_not_cudnn(call.config, call.in.documents, major); !problem.empty())
     return problem;
   if (auto const problem = misaligned("operands", {call.in.query, call.in.key, call.in.value});
       !problem.empty())

@@ -11,9 +11,10 @@ namespace tessera::kernels::detail {
 
 /// What cuDNN does not compute about this call, as the object of "does not compute"; empty when it
 /// computes it.
-std::string why_not_cudnn(FlashCall const& call);
+/// @param major  compute capability of the device
+std::string why_not_cudnn(FlashCall const& call, int major);
 /// The same about what is known without operands.
-std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents);
+std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents, int major);
 /// The same about where the backward pass writes.
 std::string why_not_cudnn(AttentionGradients const& gradients);
 

@@ -11,6 +11,8 @@
 #include "launch/launch.hpp"
 #include "launch/timed.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::detail {
 namespace {
@@ -80,7 +82,8 @@ std::string why_not_own_masks(Queue& q, FlashCall const& call) {
 bool uses_cudnn(Queue& q, FlashCall const& call) {
   if (!memory::on_cuda(q)) return false;
   DeviceAttention const wanted = device_settings().attention;
-  std::string refusal = why_not_cudnn(call);
+  static int const major = memory::describe_device(memory::Runtime::device()).major;
+  std::string refusal = why_not_cudnn(call, major);
   if (refusal.empty() && call.config.drop.p > 0.0f && wanted != DeviceAttention::portable)
     refusal = why_not_own_masks(q, call);
   if (choose_attention(wanted, refusal) == AttentionLibrary::cudnn) return true;

@@ -39,7 +39,9 @@ std::vector<Measured> const measured{
     {9, true, 1, 16, 16, 512, 128, 8.422},    {9, true, 1, 16, 16, 17, 80, 0.263},
     {9, false, 1, 16, 16, 17, 80, 0.088},     {10, true, 4, 12, 12, 1024, 64, 0.197},
     {10, false, 4, 12, 12, 1024, 64, 12.780}, {10, true, 2, 32, 8, 1000, 128, 65.792},
-    {10, false, 2, 32, 8, 1000, 128, 65.792}, {10, true, 1, 32, 8, 8192, 128, 269.484}};
+    {10, false, 2, 32, 8, 1000, 128, 65.792}, {10, true, 1, 32, 8, 8192, 128, 269.484},
+    {9, true, 1, 16, 16, 2048, 256, 134.349}, {9, true, 1, 16, 8, 2048, 192, 159.515},
+    {9, false, 1, 16, 8, 2048, 256, 67.240}};
 
 TEST(CudnnWorkspace, IsThatOfTheBuiltPlans) {
   for (auto const& m : measured) {
@@ -102,9 +104,24 @@ TEST(AttentionPlanning, KnowsTheLargestWorkspaceThatCudnnHas) {
 
 TEST(WhyNotCudnn, SequencesOfOneTokenHaveNoBackwardPlan) {
   auto config = config_of(measured[0]);
-  EXPECT_EQ(why_not_cudnn(config, {}), "");
+  EXPECT_EQ(why_not_cudnn(config, {}, 9), "");
   config.shape.sequence = 1;
-  EXPECT_EQ(why_not_cudnn(config, {}), "sequences of one token");
+  EXPECT_EQ(why_not_cudnn(config, {}, 9), "sequences of one token");
+}
+
+/// Of plans that cuDNN 9.26 builds: heads of 256 elements for an H100, not for an A100.
+TEST(WhyNotCudnn, HeadsAreWiderOnHopper) {
+  auto config = config_of(measured[0]);
+  for (int const width : {136, 192, 256}) {
+    config.shape.head_dim = width;
+    EXPECT_EQ(why_not_cudnn(config, {}, 9), "") << width;
+    for (int const major : {8, 10})
+      EXPECT_NE(why_not_cudnn(config, {}, major).find("multiples of 8 up to 128"),
+                std::string::npos)
+          << major;
+  }
+  config.shape.head_dim = 260;
+  EXPECT_NE(why_not_cudnn(config, {}, 9).find("multiples of 8 up to 256"), std::string::npos);
 }
 
 struct FakePlan {
