@@ -28,7 +28,8 @@ bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
                               AttentionGradients const& gradients, AttentionSaved const& saved,
                               std::int64_t* mask_key);
 
-/// At most so many bytes of workspace has its backward pass, which is allocated with the first one.
+/// The bytes of the workspace of its backward pass, which is allocated with the first one: those of
+/// its plans but for a few hundred, on Blackwell an upper bound.
 std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice const& device);
 
 /// Whether cuDNN has plans for both passes of a call, with gradients that are laid out as the
