@@ -17,10 +17,10 @@ std::string path_of(std::string const& key) { return "optimizer.params." + key; 
 
 }  // namespace
 
-void check_hyperparameters(OptimizerKeys const& keys, std::string const& algorithm) {
+void check_hyperparameters(DeepSpeedConfig const& json, std::string const& algorithm) {
   std::vector<std::string> unknown;
   auto const check = [&](std::string const& key, bool is_known) {
-    auto const* given = is_known ? nullptr : keys.written(path_of(key));
+    auto const* given = is_known ? nullptr : json.find(path_of(key));
     if (!given) return;
     std::string const text = concat(path_of(key), " is ", given->dump());
     if (std::ranges::find(unknown, text) == unknown.end()) unknown.push_back(text);
@@ -34,23 +34,23 @@ void check_hyperparameters(OptimizerKeys const& keys, std::string const& algorit
       bool const is_known = std::ranges::any_of(own, [&](auto const& r) { return name == r.name; });
       check(name.starts_with("beta") ? "betas" : name, is_known);
     }
-  TESSERA_VALIDATE(unknown.empty(), ConfigError, keys.source, ": ", join(unknown),
+  TESSERA_VALIDATE(unknown.empty(), ConfigError, json.source, ": ", join(unknown),
                    " but optimizer.type ", algorithm,
                    unknown.size() == 1 ? " has no such hyperparameter; remove the key"
                                        : " has no such hyperparameters; remove the keys");
 }
 
-double rate_multiple(OptimizerKeys const& keys, std::string const& name, PeakRate const& peak) {
+double rate_multiple(DeepSpeedConfig const& json, std::string const& name, PeakRate const& peak) {
   constexpr double default_of_adam = 3e-4;
   bool const is_muon = name == "muon_rate";
   std::string const key = is_muon ? "muon_lr" : "adam_lr";
   double rate = peak.value;
-  if (auto const* given = keys.written(path_of(key)))
+  if (auto const* given = json.find(path_of(key)))
     rate = given->as_double();
   else if (!is_muon && !peak.is_given)
     rate = default_of_adam;
   if (rate == peak.value) return 1.0;
-  TESSERA_VALIDATE(peak.value > 0.0, ConfigError, keys.source, ": ", path_of(key), " is ", rate,
+  TESSERA_VALIDATE(peak.value > 0.0, ConfigError, json.source, ": ", path_of(key), " is ", rate,
                    " but the learning rate is 0; set optimizer.params.lr to a positive rate");
   return rate / peak.value;
 }
