@@ -93,8 +93,10 @@ void check(CheckArguments const& a) {
   auto tree = config::describe(resolved);
   if (known == 0) describe_automatic_sizes(resolved, tree);
   fmt::print("{}\n", tree.dump(2));
-  for (auto const* notes : {&arguments.hints, &std::as_const(resolved).notes})
-    for (auto const& note : *notes) fmt::print(stderr, "note: {}\n", note);
+  auto const& notes = std::as_const(resolved);
+  for (auto const* list : {&arguments.hints, &notes.notes, &notes.notes_on_cpus})
+    if (list != &notes.notes_on_cpus || arguments.device_memory.empty())
+      for (auto const& note : *list) fmt::print(stderr, "note: {}\n", note);
   auto const world_size = a.ranks ? config::WorldSize::known : config::WorldSize::assumed;
   for (auto const& trap : config::find_traps(arguments, resolved, world_size))
     fmt::print(stderr, "trap: {}\n", trap);

@@ -73,10 +73,8 @@ class Resolver {
 
   void resolve_batch();
   void resolve_zero();
-  bool simulates_device() const { return !args_.device_memory.empty(); }
   void resolve_offload();
   void resolve_offload_blocks();
-  char const* cpu_checkpointing_note() const;
   void resolve_optimizer();
   bool lacks_rate() const {
     return json_.given("optimizer.type") && !json_.given("optimizer.params.lr");
@@ -183,7 +181,6 @@ void Resolver::resolve_zero() {
     out_.shards_within_nodes = fsdp->within_nodes;
     if (fsdp->offloads) {
       out_.offload.parameters = out_.offload.optimizer = OffloadDevice::cpu;
-      if (!simulates_device()) out_.notes.emplace_back(detail::offload_to_cpu);
     }
     out_.origins["stage"] = args_.values.origin("fsdp");
     out_.notes.insert(out_.notes.end(), fsdp->notes.begin(), fsdp->notes.end());
@@ -209,6 +206,10 @@ void Resolver::resolve_zero() {
 void Resolver::resolve_offload() {
   if (out_.has_deepspeed) resolve_offload_blocks();
   auto& offload = out_.offload;
+  if (offload.optimizer == OffloadDevice::cpu || offload.parameters == OffloadDevice::cpu)
+    out_.notes_on_cpus.emplace_back(
+        "offloading to the CPU: no effect where the model computes on CPUs, which have the states "
+        "anyway; it has one on a GPU or with --device_memory");
   offload.delay_from = args_.delayed_update_from_step;
   TESSERA_VALIDATE(offload.delay_from == 0 || offload.optimizer == OffloadDevice::cpu, ConfigError,
                    "--delayed_update_from_step ", offload.delay_from,
@@ -223,20 +224,17 @@ void Resolver::resolve_offload_blocks() {
   for (char const* field : {"offload_optimizer", "offload_param"})
     if (written(concat("zero_optimization.", field, ".device")))
       out_.origins[field] = Origin::deepspeed;
-  if (!simulates_device())
-    out_.notes.insert(out_.notes.end(), resolved.notes.begin(), resolved.notes.end());
+  out_.notes.insert(out_.notes.end(), resolved.notes.begin(), resolved.notes.end());
   out_.cpu_checkpointing = value("activation_checkpointing.cpu_checkpointing").as_bool();
-  if (out_.cpu_checkpointing && !(simulates_device() && args_.gradient_checkpointing))
-    out_.notes.emplace_back(cpu_checkpointing_note());
-}
-
-char const* Resolver::cpu_checkpointing_note() const {
-  return args_.gradient_checkpointing
-             ? "activation_checkpointing.cpu_checkpointing: no effect where the model computes on "
-               "CPUs, whose activations are in host memory anyway; it has one on a GPU or with "
-               "--device_memory"
-             : "activation_checkpointing.cpu_checkpointing: no effect without "
-               "--gradient_checkpointing, because nothing is recomputed";
+  if (!out_.cpu_checkpointing) return;
+  if (args_.gradient_checkpointing)
+    out_.notes_on_cpus.emplace_back(
+        "activation_checkpointing.cpu_checkpointing: no effect where the model computes on CPUs, "
+        "whose activations are in host memory anyway; it has one on a GPU or with --device_memory");
+  else
+    out_.notes.emplace_back(
+        "activation_checkpointing.cpu_checkpointing: no effect without --gradient_checkpointing, "
+        "because nothing is recomputed");
 }
 
 void Resolver::resolve_optimizer() {

@@ -76,7 +76,7 @@ TEST(OffloadKeys, OfTheCpuAreThoseOfItsTiles) {
   wanted.pin_memory = false;
   wanted.ratio = 0.25;
   EXPECT_EQ(cpu.offload, wanted);
-  EXPECT_THAT(cpu.notes, ::testing::ElementsAre(::testing::HasSubstr("computes on CPUs")));
+  EXPECT_TRUE(cpu.notes.empty());
 }
 
 TEST(OffloadKeys, AreInTheTable) {

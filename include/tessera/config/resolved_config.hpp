@@ -106,6 +106,7 @@ struct ResolvedConfig : EngineOptions {
   bool has_deepspeed = false;
   std::vector<std::string>
       notes;  ///< accepted keys whose effect differs: one line each, for the log
+  std::vector<std::string> notes_on_cpus;  ///< those that hold where the model computes on CPUs
 
   bool operator==(ResolvedConfig const&) const = default;
 };

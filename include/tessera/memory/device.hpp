@@ -38,6 +38,9 @@ struct DeviceInfo {
 DeviceInfo describe_device(int ordinal);
 /// Free bytes of the device of this process, with the unused ones of its memory pool.
 std::size_t free_device_bytes();
+/// Gives the unused bytes of the pool back to the device, before a library allocates for itself. No
+/// effect without a device.
+void trim_device_pool();
 
 /// Enqueues a copy between host and device memory in any combination (cudaMemcpyAsync). On a stream
 /// neither buffer may be written or freed until the queue has executed the copy; pageable host

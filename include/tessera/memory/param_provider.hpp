@@ -36,8 +36,9 @@ struct Initializer {
   /// Distribution of the values.
   enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double stddev = 0.0;  ///< of `normal`, mean 0
-  double bound = 0.0;   ///< of `uniform`, in [-bound, bound)
+  double stddev = 0.0;         ///< of `normal`, mean 0
+  double bound = 0.0;          ///< of `uniform`, in [-bound, bound)
+  std::int64_t zero_row = -1;  ///< row that starts at zero, as nn.Embedding's padding_idx; -1: none
 };
 
 /// A parameter of a model.

@@ -149,18 +149,42 @@ struct MergeArguments {
   checkpoint::WhenPresent when_present = checkpoint::WhenPresent::refuse;
 };
 
+/// Sets the vocabulary of the model that the adapter was trained on: the rows that PEFT saved with
+/// the adapter, else those that a run adds for the tokens of its tokenizer.
+/// @return the rows in the model's files where these are fewer, else 0
+std::int64_t grow_vocabulary(ConfigTree& config, MergeArguments const& a,
+                             model::ModelOptions const& options, fs::path const& adapter_file) {
+  auto const model = model::make_model(config, options);
+  std::int64_t const stored = model->vocabulary_size();
+  std::int64_t rows = checkpoint::saved_vocabulary(adapter_file, model->units(), stored);
+  if (rows == 0) {
+    fs::path const tokenizer = checkpoint::has_vocabulary(a.adapter) ? a.adapter : a.model;
+    rows = train::rows_for_tokens(config, tokenizer);
+    if (rows > 0)
+      log::warning(concat("the tokenizer ", tokenizer.string(), " has ", rows,
+                          " tokens and the model ", stored,
+                          " rows of embeddings: the merged model gets the missing ones, which are "
+                          "the mean of the others, as in the run that trained the adapter"));
+  }
+  if (rows > 0) config.set("vocab_size", rows);
+  return rows > stored ? stored : 0;
+}
+
 void run_merge(MergeArguments const& a) {
   config::TrainingArguments arguments;
   arguments.model_name_or_path = a.model;
   arguments.adapter = a.adapter;
-  auto const config = train::keep_stored_head(train::model_config(arguments), a.model);
+  auto config = train::keep_stored_head(train::model_config(arguments), a.model);
   model::ModelOptions model_options = Dtype::fp32;
   model_options.lora = train::lora_options(arguments, config);
+  auto const adapter_file = checkpoint::adapter_weights_file(a.adapter);
+  std::int64_t const stored = grow_vocabulary(config, a, model_options, adapter_file);
   auto const model = model::make_model(config, model_options);
   checkpoint::MergeOptions options{.model = a.model,
-                                   .adapter_file = checkpoint::adapter_weights_file(a.adapter),
+                                   .adapter_file = adapter_file,
                                    .output = a.output,
                                    .units = model->units(),
+                                   .stored_vocabulary = stored,
                                    .scale = model_options.lora->scale(),
                                    .layout = model_options.lora->transposed
                                                  ? checkpoint::AdaptedLayout::in_out

@@ -66,6 +66,7 @@ train::PlannedRun planned_run(config::TrainingArguments const& arguments,
   run.engine = train::engine_config(config);
   run.ranks = config.world_size;
   run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
+  run.cudnn = train::planned_cudnn(arguments);
   train::check_space(config, run.space);
   run.rows = config.micro_batch_size;
   run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
@@ -94,6 +95,7 @@ ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
                          {"master_weights", bytes(s.master_weights)},
                          {"optimizer_state", bytes(s.optimizer_state)},
                          {"buffers", bytes(s.buffers)},
+                         {"attention_workspace", bytes(c.plan.attention_workspace)},
                          {"activations", bytes(c.plan.activations)},
                          {"host_checkpoints", bytes(c.plan.host_checkpoints)},
                          {"total", bytes(c.plan.total())},
@@ -124,8 +126,9 @@ void print_plans(std::vector<Candidate> const& plans, std::optional<std::int64_t
     bool const fits = limit && c.fits(*limit);
     fmt::print("{:>5}  {:>9}  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}{}{}\n", c.stage,
                name_of(c.recompute), size_text(s.weights), size_text(s.gradients),
-               size_text(s.master_weights), size_text(s.optimizer_state), size_text(s.buffers),
-               size_text(c.plan.activations), size_text(c.plan.total()),
+               size_text(s.master_weights), size_text(s.optimizer_state),
+               size_text(s.buffers + c.plan.attention_workspace), size_text(c.plan.activations),
+               size_text(c.plan.total()),
                offloads ? fmt::format(" {:>10}", size_text(c.plan.in_host())) : "",
                swaps ? fmt::format(" {:>10}", size_text(s.swapped)) : "",
                fits_text(fits, none_fits, limit.has_value()));

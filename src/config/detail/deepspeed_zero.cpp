@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -204,9 +205,13 @@ ErrorFeedback feedback_of(ConfigTree const& block, std::string const& source) {
   TESSERA_VALIDATE(block.is_object(), ConfigError, source, ": ", loco, " is ", block.type_name(),
                    "; write a block with err_beta and reset_T");
   ErrorFeedback out;
+  std::vector<std::string> unknown;
+  for (auto const& [key, value] : block.as_object())
+    if (key != "err_beta" && key != "reset_T") unknown.push_back(concat(loco, ".", key));
+  TESSERA_VALIDATE(unknown.empty(), ConfigError, source,
+                   unknown.size() == 1 ? ": unknown key " : ": unknown keys ", join(unknown),
+                   "; the block has err_beta and reset_T");
   for (auto const& [key, value] : block.as_object()) {
-    TESSERA_VALIDATE(key == "err_beta" || key == "reset_T", ConfigError, source, ": unknown key ",
-                     loco, ".", key, "; the block has err_beta and reset_T");
     TESSERA_VALIDATE(value.is_number(), ConfigError, source, ": ", loco, ".", key, " is ",
                      value.type_name(), "; it must be a number");
     (key == "err_beta" ? out.beta : out.reset_steps) = value.as_double();
@@ -380,8 +385,6 @@ ResolvedOffload resolve_offload(DeepSpeedConfig const& json, std::int64_t stage)
     out.notes.push_back(concat("offload_param: no effect at zero_optimization.stage ", stage,
                                ", where every rank keeps the weights; stage 3 offloads them"));
   }
-  if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
-    out.notes.emplace_back(offload_to_cpu);
   std::string const parameters = zero + "offload_param.";
   if (o.parameters != OffloadDevice::none) take(parameters + "pin_memory", o.parameters_pin_memory);
   if (o.optimizer == OffloadDevice::none && !o.uses_nvme()) return out;

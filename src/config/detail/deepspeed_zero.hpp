@@ -43,11 +43,6 @@ void add_offload(OptionTable& table);
 /// Adds the group "Disk": the block "aio".
 void add_aio(OptionTable& table);
 
-/// A note for the log of a run that offloads to the CPU.
-inline constexpr char const* offload_to_cpu =
-    "offloading to the CPU: no effect where the model computes on CPUs, which have the states "
-    "anyway; it has one on a GPU or with --device_memory";
-
 struct ResolvedOffload {
   Offload offload;
   std::vector<std::string> notes;

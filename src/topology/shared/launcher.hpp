@@ -30,6 +30,11 @@ struct LauncherFacts {
   /// else SLURM_NTASKS_PER_NODE times SLURM_JOB_NUM_NODES.
   std::optional<int> job_tasks, job_nodes;
   std::string job_tasks_variable;
+  /// GPUs of a node that the environment names, and the variable: SLURM_GPUS_ON_NODE,
+  /// SLURM_STEP_GPUS, SLURM_JOB_GPUS, or CUDA_VISIBLE_DEVICES. In a step of srun with
+  /// SLURM_GPUS_PER_TASK the GPUs of a task.
+  std::optional<int> gpus;
+  std::string gpus_variable;
   std::string node_file;  ///< PBS_NODEFILE: one line per rank of the job
   std::string pmi;        ///< srun's --mpi: "pmix", "pmi2", "none"; empty when unknown
   std::string job_id;     ///< Slurm or PBS job id; empty outside a job
@@ -63,6 +68,10 @@ std::optional<int> ranks_in_node_file(std::istream& file);
 /// a batch script that starts it without srun or mpirun trains on one rank. Otherwise empty.
 /// @param nodes  nodes on which the ranks run
 std::string unused_allocation(LauncherFacts const& facts, int world_size, int nodes);
+
+/// A warning when a node has more or fewer GPUs than ranks, each of which computes on one; else
+/// empty. CUDA_VISIBLE_DEVICES may differ between ranks, so that a short list is no problem.
+std::string gpu_mismatch(LauncherFacts const& facts, int ranks_of_node);
 
 /// An error when MPI_Init would fail under srun without naming the cause; otherwise empty. Open MPI
 /// finds its ranks through PMIx. TESSERA_LAUNCHER_CHECK=0 disables the check, for an Open MPI built

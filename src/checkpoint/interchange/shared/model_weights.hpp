@@ -33,21 +33,31 @@ class ModelWeights {
   /// leading "transformer.", "model." or "gpt_neox.") with its shape. @throws DataError listing
   /// what is missing or has another shape
   /// @param removed  names of tensors that the model does without on purpose
+  /// @param stored_vocabulary  rows of an embedding that the model has more of; 0: it has no more
   /// @return the tensors that are not in the model, apart from constants that older versions of
   /// transformers saved; empty: none
   std::string require(std::vector<memory::UnitSpec> const& units,
-                      std::vector<std::string> const& removed = {}) const;
+                      std::vector<std::string> const& removed = {},
+                      std::int64_t stored_vocabulary = 0) const;
   /// The alias under which a parameter is stored a second time with other values, as the head of a
   /// model that was tied by mistake; empty: none.
   std::string different_alias(std::vector<memory::UnitSpec> const& units) const;
   bool has(memory::ParameterSpec const& parameter) const { return !find_name(parameter).empty(); }
   /// As stored; empty when the parameter is not.
   std::vector<std::int64_t> shape_of(memory::ParameterSpec const& parameter) const;
+  /// Whether the model has more rows of a parameter than the files, which have @p stored of them.
+  bool lacks_rows(memory::ParameterSpec const& parameter, std::int64_t stored) const;
+  /// The mean of the rows that the files have of a parameter, summed in fp64: the start of rows
+  /// that the model has in addition.
+  std::vector<float> mean_row(memory::ParameterSpec const& parameter) const;
   std::vector<std::filesystem::path> const& files() const;
   std::string layout() const;
   /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
   void fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel,
             float* out) const;
+  /// As fill(), of a parameter with more rows than the files: those are @p mean.
+  void fill_grown(memory::ParameterSpec const& parameter, std::vector<float> const& mean,
+                  std::int64_t first, std::int64_t numel, float* out) const;
 
  private:
   std::string find_name(memory::ParameterSpec const& parameter) const;  ///< empty: not there
@@ -68,6 +78,8 @@ std::filesystem::path adapter_weights_file(std::filesystem::path const& director
 enum class Companions { tokenizer, model };
 std::vector<std::filesystem::path> companion_files(std::filesystem::path const& directory,
                                                    Companions which);
+/// Whether a directory has the vocabulary of a tokenizer.
+bool has_vocabulary(std::filesystem::path const& directory);
 /// The name of such a file in a model directory: the files of additional_chat_templates keep that
 /// directory.
 std::filesystem::path companion_name(std::filesystem::path const& file);

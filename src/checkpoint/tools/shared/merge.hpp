@@ -20,7 +20,10 @@ struct MergeOptions {
   std::filesystem::path adapter_file;  ///< adapter_weights_file()
   std::filesystem::path output;
   std::vector<memory::UnitSpec> units;  ///< of the adapted model
-  double scale = 1.0;                   ///< W + scale * B A
+  /// Rows of the embedding in the model's files, where the units have more: those get the mean of
+  /// the others, as in a run with more tokens than rows; 0: the units have the rows of the files.
+  std::int64_t stored_vocabulary = 0;
+  double scale = 1.0;  ///< W + scale * B A
   AdaptedLayout layout = AdaptedLayout::out_in;
   ConfigTree model_config;
   Dtype dtype = Dtype::fp32;
@@ -33,8 +36,14 @@ struct MergeReport {
   std::int64_t tensors = 0, adapted = 0;  ///< written; of these, changed by adapters
 };
 
-/// Streams the weights row by row of their matrices. @throws DataError when the files do not fit
-/// the units
+/// Rows of the embedding or the head that PEFT saved next to the adapters, as it does where they
+/// were resized; 0: it saved none.
+std::int64_t saved_vocabulary(std::filesystem::path const& adapter_file,
+                              std::vector<memory::UnitSpec> const& units, std::int64_t vocabulary);
+
+/// Streams the weights row by row of their matrices. Parameters of the model that PEFT saved next
+/// to the adapters take the place of the model's. Tokenizer: the adapter's, else the model's.
+/// @throws DataError when the files do not fit the units
 MergeReport merge_adapter(MergeOptions const& options);
 
 }  // namespace tessera::checkpoint

@@ -2,6 +2,9 @@
 /// Causal multi-head attention without a T x T buffer: tiles with an online softmax.
 /// Dao et al., "FlashAttention", NeurIPS 2022, algorithm 1; Milakov & Gimelshein, arXiv 1805.02867.
 
+#include <cstdint>
+#include <optional>
+
 #include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/launch/heads.hpp"
 
@@ -75,5 +78,31 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
                         TensorView workspace);
 /// On a device one element per row of a head (delta); on the host complete fp32 rows as well.
 std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape);
+
+/// A GPU on which cuDNN computes the attention that it serves.
+struct CudnnDevice {
+  bool deterministic = true;
+  int major = 9;  ///< compute capability
+};
+
+/// While one lives, the workspace is known that cuDNN allocates for the backward passes of its
+/// thread which are planned for a device.
+class AttentionPlanning {
+ public:
+  /// @param device  none: cuDNN computes nothing
+  explicit AttentionPlanning(std::optional<CudnnDevice> device);
+  ~AttentionPlanning();
+  AttentionPlanning(AttentionPlanning const&) = delete;
+  AttentionPlanning& operator=(AttentionPlanning const&) = delete;
+  std::size_t workspace_bytes() const { return static_cast<std::size_t>(workspace_bytes_); }
+
+ private:
+  friend void attention_backward(Queue& q, AttentionConfig const& config,
+                                 AttentionGradients const& to, AttentionInput const& from,
+                                 AttentionSaved const& saved, TensorView workspace);
+  std::optional<CudnnDevice> device_;
+  AttentionPlanning* outer_;
+  std::int64_t workspace_bytes_ = 0;
+};
 
 }  // namespace tessera::kernels

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/comm/base/collectives.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/kernels/attention/attention.hpp"
 #include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/work_trace.hpp"
 #include "tessera/model/decoder/causal_lm.hpp"
@@ -24,15 +27,16 @@ struct PlannedSpace {
 
 /// One rank's memory of a run in bytes. The ranks differ by less than a megabyte.
 struct MemoryPlan {
-  zero::MemoryReport states;         ///< and the engine's buffers
-  std::size_t activations = 0;       ///< and workspaces, of the largest micro-batch
-  std::size_t host_checkpoints = 0;  ///< with cpu_checkpointing, in host memory
-  PlannedSpace device, host;         ///< all of it; the host's with pinned memory
-  std::size_t saving = 0;            ///< more host memory while a checkpoint is written
+  zero::MemoryReport states;            ///< and the engine's buffers
+  std::size_t activations = 0;          ///< and workspaces, of the largest micro-batch
+  std::size_t attention_workspace = 0;  ///< of cuDNN, on a device
+  std::size_t host_checkpoints = 0;     ///< with cpu_checkpointing, in host memory
+  PlannedSpace device, host;            ///< all of it; the host's with pinned memory
+  std::size_t saving = 0;               ///< more host memory while a checkpoint is written
 
   std::size_t total() const {
     return states.weights + states.gradients + states.master_weights + states.optimizer_state +
-           states.buffers + activations + host_checkpoints;
+           states.buffers + activations + attention_workspace + host_checkpoints;
   }
   /// The part of it in host memory, where the model computes on a device.
   std::size_t in_host() const { return states.offloaded + host_checkpoints; }
@@ -48,7 +52,11 @@ struct PlannedRun {
   std::int64_t rows = 1, sequence = 1;
   Recompute recompute = Recompute::none;
   bool cpu_checkpointing = false;
+  std::optional<kernels::CudnnDevice> cudnn{};  ///< none: other kernels compute attention
 };
+
+/// What cuDNN computes in a run on GPUs, as of Hopper; none where the options exclude it.
+std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments const& arguments);
 
 /// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, or builds
 /// weights and runs an evaluation with them, without memory, kernels and communication. Afterwards
