@@ -207,16 +207,22 @@ void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
   }
 }
 
-/// Enqueues the update of all runs: one traversal of every array.
+/// Enqueues the update of all runs: one traversal of every array. Gradients are in fp32 or the
+/// dtype of the weights; the traversal of 16-bit states serves what differs from that.
 template <class Rule>
 void launch_update(Queue& q, UpdateStep<Rule> const& step) {
-  if (step.dtypes.master != Dtype::fp32 || step.dtypes.states != Dtype::fp32)
+  UpdateDtypes const& d = step.dtypes;
+  if (d.master != Dtype::fp32 || d.states != Dtype::fp32 ||
+      (d.gradient != Dtype::fp32 && d.gradient != d.weights))
     return launch_half_update(q, step);
-  with_type(step.dtypes.gradient, step.name, [&](auto g) {
+  with_type(d.gradient, step.name, [&](auto g) {
     using G = typename decltype(g)::type;
     launch_update_as<G, void>(q, step);
-    with_type(step.dtypes.weights, step.name,
-              [&](auto w) { launch_update_as<G, typename decltype(w)::type>(q, step); });
+    if constexpr (std::is_same_v<G, float>)
+      with_type(d.weights, step.name,
+                [&](auto w) { launch_update_as<float, typename decltype(w)::type>(q, step); });
+    else
+      launch_update_as<G, G>(q, step);
   });
 }
 
