@@ -110,7 +110,7 @@ void measure_products(memory::Queue& queue, MachineProfile& out) {
 struct PassShape {
   std::int64_t width, heads, layers, rows, sequence;
 };
-/// Of one rank with that model.
+/// Measured pass and update of one rank with the model of a PassShape.
 struct MeasuredPass {
   double seconds = 0.0, update_bandwidth = 0.0;
   double products = 0.0;   ///< seconds of its products at their speeds

@@ -58,7 +58,7 @@ std::string time_text(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
-/// Of the memory where the model computes.
+/// Whether the memory in which the model computes has a limit.
 bool has_limit(Planner const& planner) {
   auto const& limits = planner.request().limits;
   return (planner.computes_on_device() ? limits.device : limits.host) > 0;

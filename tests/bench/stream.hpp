@@ -296,7 +296,7 @@ class Yardsticks {
     }
     return bytes / seconds;
   }
-  /// Of triad, copy and read-modify-write.
+  /// Returns the best rate of triad, copy and read-modify-write.
   double best_of_three() const {
     return std::max({best(triad), best(copy), best(read_modify_write)});
   }

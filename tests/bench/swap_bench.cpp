@@ -35,8 +35,8 @@ void fill(void* memory, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) words[i] = random();
 }
 
-/// Of the tiles in memory. The loops use as much: a drive of a virtual machine writes to memory
-/// that is in a cache much faster.
+/// Bytes of the tiles in memory. The loops use as much: a drive of a virtual machine writes to
+/// memory that is in a cache much faster.
 constexpr std::size_t memory_bytes = std::size_t{64} << 20;
 
 /// A file of its own, read or written from the first to the last block with one ring.

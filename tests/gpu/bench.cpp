@@ -275,8 +275,8 @@ struct Training {
   bool checkpointing = false;
 };
 
-/// Of the model, a token: 6 N without @p looked_up rows, which no product reads, + 6 L C T for
-/// causal attention, halved.
+/// Returns the operations of the model per token: 6 N without @p looked_up rows, which no product
+/// reads, + 6 L C T for causal attention, halved.
 double flops_per_token(Training const& t, std::int64_t parameters, std::int64_t looked_up) {
   return 6.0 * static_cast<double>(parameters - looked_up * t.width) +
          6.0 * static_cast<double>(t.layers * t.width * t.length);

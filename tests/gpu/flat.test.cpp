@@ -63,7 +63,7 @@ class Conversions : public ::testing::Test {
   std::unique_ptr<Queue> stream = memory::make_stream_queue("compute");
 };
 
-/// Of a NaN only that it is one and its sign: processors differ in the rest.
+/// Processors differ in the payload of a NaN, so that only its kind and sign are compared.
 TEST_F(Conversions, EveryFp16NumberToFp32) {
   Array in(Dtype::fp16, {65536});
   for (std::int64_t i = 0; i < 65536; ++i) set_bits(in, i, static_cast<std::uint16_t>(i));

@@ -9,7 +9,7 @@ namespace tessera::optim::test {
 inline float coded_start(std::int64_t i) {
   return static_cast<float>(i * 7919 % 4093 - 2046) / 2048.0f;
 }
-/// Of step @p t, from 1.
+/// Returns element @p i of the gradient of step @p t, which counts from 1.
 inline float coded_gradient(std::int64_t i, std::int64_t t) {
   auto const numerator = static_cast<float>((i * 104729 + t * 15485863) % 2003 - 1001);
   return std::ldexp(numerator, static_cast<int>(-10 - i % 6));

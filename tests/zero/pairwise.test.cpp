@@ -325,7 +325,7 @@ struct Distance {
   double relative() const { return squares == 0.0 ? 0.0 : std::sqrt(squares / size); }
 };
 
-/// Of the elements that this rank has.
+/// Measures the distance over the elements that this rank has.
 Distance distance(StateValues const& got, StateValues const& wanted) {
   Distance out;
   for (std::size_t i = 0; i < wanted.values.size(); ++i)

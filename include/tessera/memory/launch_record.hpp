@@ -29,7 +29,7 @@ class LaunchRecord {
   /// For a launch with operands that are no plain bytes: the record equals no other, not itself.
   void add_unknown() { is_complete_ = false; }
   Mode mode() const { return mode_; }
-  /// Of the run_as_graph() in progress on @p q and this thread; else null.
+  /// Returns the record of the run_as_graph() in progress on @p q and this thread; else null.
   static LaunchRecord* of(Queue const& q) { return active_on_ == &q ? active_ : nullptr; }
   bool equals(LaunchRecord const& other) const {
     return is_complete_ && other.is_complete_ && bytes_ == other.bytes_;

@@ -98,7 +98,7 @@ class GradientLease {
   /// @param mode add: the buffers hold gradients already
   GradientLease(std::vector<TensorView> parameters, WriteMode mode)
       : parameters_(std::move(parameters)), mode_(mode) {}
-  /// Of parameter @p i of the unit's specification; empty for a frozen one.
+  /// Returns the gradient of parameter @p i of the unit's specification; empty for a frozen one.
   TensorView operator[](std::size_t i) const { return parameters_[i]; }
   WriteMode mode() const { return mode_; }
   bool accumulate() const { return mode_ == WriteMode::add; }

@@ -36,9 +36,9 @@ struct Segment {
   std::int64_t numel = 0;
   std::size_t group = 0;  ///< index in OptimizerSpec::groups
   std::vector<ParameterRun> parameters;
-  /// Of each of `parameters`, parallel to OptimizerSpec::states: the parameter's first value of the
-  /// states of which every rank holds all values; the run's first value of states per chunk; the
-  /// run's first fp32 value of states in codes if the parameter keeps fp32 states; else null.
+  /// States of each of `parameters`, parallel to OptimizerSpec::states: the parameter's first value
+  /// of the states of which every rank holds all values; the run's first value of states per chunk;
+  /// the run's first fp32 value of states in codes if the parameter keeps fp32 states; else null.
   std::vector<std::vector<void*>> parameter_states;
 };
 

@@ -12,7 +12,7 @@
 
 namespace tessera::plan {
 
-/// Of one rank, in one direction.
+/// Latency and bandwidth of one rank's link, in one direction.
 struct Link {
   double latency = 0.0;    ///< seconds
   double bandwidth = 0.0;  ///< bytes per second
@@ -67,7 +67,7 @@ struct MachineProfile {
   double save_bandwidth = 0.0;                 ///< of checkpoints, all ranks of a node together
   double node_failure_hours = 0.0;             ///< mean time between failures of a node
 
-  /// Of a product of that shape, by the nearest measured shape or from the peak.
+  /// Returns the speed of a product of that shape by the nearest measured shape or from the peak.
   double product_speed(Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) const;
   double attention_speed(Dtype dtype) const;
   bool operator==(MachineProfile const&) const = default;

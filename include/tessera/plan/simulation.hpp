@@ -87,8 +87,8 @@ class Simulation {
   std::int64_t events_ = 0;
 };
 
-/// Of @p ranks whose speeds differ by @p jitter (standard deviation, in parts of the time), the
-/// expected slowest: a class of one rank. @p ranks x jitter 0: one class.
+/// Puts the expected slowest of @p ranks whose speeds differ by @p jitter (standard deviation, in
+/// parts of the time) into a class of one rank. @p ranks x jitter 0: one class.
 std::vector<RankClass> classes_with_jitter(std::int64_t ranks, double jitter);
 
 }  // namespace tessera::plan

@@ -85,7 +85,7 @@ class Conversion {
   }
 
  private:
-  /// Of the target.
+  /// Returns the tensor records of a layer of the target checkpoint.
   std::vector<TensorRecord>& tensors_of(std::size_t layer) {
     return layer == 0 ? target_.tensors : target_.reduced_states[layer - 1].tensors;
   }

@@ -44,8 +44,8 @@ struct Candidate {
   }
 };
 
-/// Of the lowest stage first, which is the fastest; before stage 3, which also sends weights,
-/// activations are recomputed.
+/// Lists the ways of running from the fastest to the slowest: low stages first. Stage 3, which also
+/// sends weights, comes after recomputation at stages 0 to 2.
 std::vector<Candidate> candidates(zero::EngineConfig const& config) {
   std::vector<Candidate> out;
   constexpr Recompute all[] = {Recompute::none, Recompute::light, Recompute::block};

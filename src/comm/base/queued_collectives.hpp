@@ -77,7 +77,7 @@ class QueuedCollectives final : public Collectives {
   bool may_run_in_caller() const;
   void wait_for_input(memory::Event const& after, Operation const& operation) const;
 
-  /// Of an operation between simulated nodes.
+  /// Returns the delay of an operation between simulated nodes.
   std::chrono::nanoseconds network_delay(Operation const& operation, Parts const* send) const;
 
   std::unique_ptr<Transport> transport_;

@@ -18,7 +18,7 @@ struct WayLimits {
   std::size_t staged_reduction = 0, staged_shared_reduction = 0;
   /// Only the readers copy in a broadcast. In a larger one the root writes a part to each reader.
   std::size_t read_broadcast = 0;
-  /// Of each rank's private memory, while it is reduced.
+  /// Bytes of each rank's private memory that are copied at a time while they are reduced.
   std::size_t copied_tile = 0;
   /// An all-reduce in place goes chunk by chunk: what a rank has reduced is copied while it is in a
   /// cache.

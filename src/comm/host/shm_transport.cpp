@@ -12,7 +12,8 @@
 namespace tessera::comm::detail {
 namespace {
 
-/// Of rank 0, in the check whether ranks can access each other's memory.
+/// Word that the other ranks read from rank 0's memory to check whether ranks can access each
+/// other's memory.
 constexpr std::uint64_t first_word = 0x7465737365726121u;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }

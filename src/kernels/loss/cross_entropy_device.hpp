@@ -29,7 +29,8 @@ struct CappedLogit {
   TESSERA_FUNCTION float slope_at(float logit) const { return cap.slope_at(logit); }
 };
 
-/// Of the target distribution: what the target has more than other columns, and what each has.
+/// Target distribution with label smoothing: every column has `uniform`, and the target
+/// `confidence` more.
 struct Smoothing {
   float confidence = 1.0f;
   float uniform = 0.0f;

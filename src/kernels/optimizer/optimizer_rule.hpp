@@ -49,7 +49,7 @@ struct UpdateRun {
                                 ///< unaligned when no packs fit all arrays
   static constexpr std::int32_t unaligned = -1;
 
-  /// Of fp32 values.
+  /// Weights and states as fp32 values.
   KOKKOS_FUNCTION float* weights() const { return static_cast<float*>(master); }
   KOKKOS_FUNCTION float* state(std::size_t j) const { return static_cast<float*>(states[j]); }
 };

@@ -32,7 +32,7 @@ struct QuantizationTable {
   std::int32_t bucket[buckets];  ///< rank of its first magnitude, and from bit 8 on the lower 16
                                  ///< bits of the border, where the rank is one higher
 
-  /// Of @p value / @p divisor, which is in [-1, 1].
+  /// Returns the code of @p value / @p divisor, which is in [-1, 1].
   template <DynamicMap map>
   TESSERA_FUNCTION static int code(std::int32_t const* bucket, float value, float divisor) {
     int const bits = std::bit_cast<int>(value / divisor);

@@ -96,7 +96,7 @@ class DeviceMemory {
   std::size_t cached_bytes_ = 0;
 };
 
-/// Of the current runtime. @throws ConfigError when this build has none
+/// Returns the memory of the current runtime's device. @throws ConfigError when this build has none
 DeviceMemory& device_memory();
 /// Destroys it. Called before another runtime replaces the current one.
 void reset_device_memory();

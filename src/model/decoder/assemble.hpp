@@ -20,7 +20,7 @@ struct DecoderDtypes {
 struct DecoderLayers {
   std::vector<UnitSpec> units;
   std::vector<std::unique_ptr<DecoderLayer>> layers;
-  /// Of the key/value cache: layers of attention, and the heads of each.
+  /// Dimensions of the key/value cache: layers of attention, and the heads of each.
   std::int64_t cached_layers = 0, kv_heads = 0, head_dim = 0;
 };
 

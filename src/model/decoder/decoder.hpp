@@ -32,8 +32,8 @@ struct DecoderParts {
   std::vector<std::unique_ptr<DecoderLayer>> layers;
   LmHead head;
   std::optional<kernels::RotaryOptions> rotary;  ///< of a model whose heads are rotated
-  /// Of the key/value cache: layers of attention, and the heads of each. No layers: the model does
-  /// not generate.
+  /// Dimensions of the key/value cache: layers of attention, and the heads of each. No layers: the
+  /// model does not generate.
   std::int64_t cached_layers = 0, kv_heads = 0, head_dim = 0;
   DocumentOptions documents{};
   std::int64_t head_outputs = 0;  ///< of a head of the caller's own; 0: the vocabulary

@@ -36,7 +36,7 @@ struct DecoderDescription {
   AttentionOptions attention;           ///< of layer 0
   bool scale_by_inverse_layer = false;  ///< layer l divides the attention's scale by l + 1
   std::vector<std::int64_t> windows;    ///< of each layer's attention, 0: none; empty: no windows
-  /// Of a model that rotates queries and keys. The rotated dimensions are the attention's.
+  /// Set for a model that rotates queries and keys; `attention` has the rotated dimensions.
   std::optional<kernels::RotaryOptions> rotary;
   MlpOptions mlp;
   NormOptions norm;

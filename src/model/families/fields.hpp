@@ -29,7 +29,7 @@ class Fields {
   double probability(std::string_view key) const;
   /// A number of layers. @throws ConfigError when no list of so many layers can be built.
   int layers(std::string_view key) const;
-  /// Of a norm. @throws ConfigError unless positive.
+  /// Reads the epsilon of a norm. @throws ConfigError unless positive.
   double epsilon(std::string_view key) const;
   /// @throws ConfigError unless above 0.
   double positive_real(std::string_view key) const;

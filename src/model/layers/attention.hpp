@@ -18,7 +18,7 @@ struct AttentionOptions {
   double dropout = 0.0;
   int layer = 0;
   int rotary_dim = 0;  ///< first elements of a head that are rotated; 0: none
-  /// Of queries and keys, before the rotation. The widths are replaced.
+  /// Norms of queries and keys before the rotation. The widths are replaced.
   HeadNormScope head_norms = HeadNormScope::none;
   NormOptions head_norm{};
   std::string query_norm_name{}, key_norm_name{};  ///< below the attention

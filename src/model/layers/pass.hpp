@@ -38,8 +38,8 @@ enum class DropoutSite : std::uint64_t {
   first_adapter  ///< and the following: of the linear layers of a block
 };
 
-/// Of a pass over rows that begin at row @p first_row of the global batch of @p step. Sites are
-/// below it.
+/// Returns the place of the random numbers of a pass over rows that begin at row @p first_row of
+/// the global batch of @p step. Sites use the bits below it.
 inline kernels::DropoutPlace dropout_place(std::uint64_t step, std::uint64_t first_row) {
   return {step << 24, first_row};
 }
@@ -79,7 +79,8 @@ struct PassContext {
   CachedRows const* cache = nullptr;  ///< of generation
   ConstTensorView documents{};        ///< [B, T] int32, see kernels::AttentionInput; or empty
   ConstTensorView position_ids{};     ///< [B, T] int32; empty: each row counts from 0
-  /// Of weights, gradients, norms and the residual stream; under autocast wider than `dtype`.
+  /// Dtype of weights, gradients, norms and the residual stream; under autocast it is wider than
+  /// `dtype`.
   Dtype stream_dtype = dtype;
   SharedActivations shared{};              ///< of light recomputation
   HostCheckpoints* checkpoints = nullptr;  ///< of recomputation, where they leave the device

@@ -92,8 +92,8 @@ class TapeBackward {
 
   PassContext const& pass_;
   BackwardLeases const& leases_;
-  /// Of each value; null: none yet. Values whose gradients are equal share rows, which are copied
-  /// before one of them changes.
+  /// Gradient of each value; null: none yet. Values whose gradients are equal share rows, which are
+  /// copied before one of them changes.
   std::vector<Rows> gradients_;
   Rows current_;  ///< of the operation's result
   std::vector<bool> is_written_;

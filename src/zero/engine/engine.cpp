@@ -237,7 +237,8 @@ class StagedEngine final : public WeightsBase<Engine> {
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, device);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, host);
   }
-  /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.
+  /// Computes the norm of the gradients of the rank's own mean loss, as DeepSpeed does: they are N
+  /// times the rank's share of the global ones.
   void compute_norm_of_own_gradients(kernels::GradientLimits limits) {
     double const n = plan_.ranks();
     bool const averages = config_.reduction.average == GradientAverage::mean;

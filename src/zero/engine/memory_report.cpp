@@ -11,7 +11,8 @@ namespace {
 
 double bytes(Dtype dtype) { return static_cast<double>(size_of(dtype)); }
 
-/// Of a rank, where @p ranks share the element-wise states. The others are on every rank.
+/// Returns the bytes of a state per rank, where @p ranks share the element-wise states. The other
+/// states are on every rank.
 double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, double ranks) {
   if (state.encoding != optim::Encoding::values) {
     double all = 0.0;

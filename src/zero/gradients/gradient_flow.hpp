@@ -16,7 +16,7 @@ class GradientFlow {
  public:
   virtual ~GradientFlow() = default;
 
-  /// Of the optimizer step.
+  /// Describes a micro-step of the optimizer step.
   struct MicroStep {
     bool first = true;
     bool last = true;

@@ -65,7 +65,7 @@ class HostGradients {
   memory::Event measured_;                ///< the last sums of squares
 };
 
-/// Of stages 2 and 3: the device has gradients of the units in flight only.
+/// Makes the flow of stages 2 and 3, where the device has gradients of the units in flight only.
 /// @param host outlives the flow
 std::unique_ptr<GradientFlow> make_offloaded_gradients(StoreContext const& context,
                                                        StageRules const& rules,

@@ -69,7 +69,7 @@ struct Ownership {
   std::int64_t state_numel() const {
     return replicated ? plan->padded_count() : plan->partition_numel();
   }
-  /// Of this rank's shard within the region.
+  /// Returns the offset of this rank's shard within the region.
   std::int64_t shard_offset(UnitIndex unit) const { return shard_begin(unit) - begin(unit); }
 };
 

@@ -18,7 +18,8 @@ struct StoreContext {
   comm::Collectives* replicas = nullptr;
   comm::Collectives* world = nullptr;
   comm::Collectives* secondary = nullptr;  ///< the ranks of secondary shards; null: there are none
-  /// Of quantized gradients: the ranks of the node, and those of the rail; null: there is one.
+  /// Groups of quantized gradients: the ranks of the node, and those of the rail; null: there is
+  /// one.
   comm::Collectives* node = nullptr;
   comm::Collectives* rail = nullptr;
 

@@ -22,7 +22,7 @@ class NormAndOverflow {
   NormAndOverflow(NormAndOverflow const&) = delete;
   NormAndOverflow& operator=(NormAndOverflow const&) = delete;
 
-  /// Of this rank, for the next compute(), after read() of the one before.
+  /// Sets this rank's values for the next compute(), after read() of the previous one.
   void set_values(StepValues const& values);
   /// Each rank reads its own shards (@p shards), also where it holds all gradients. Collective.
   void compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,

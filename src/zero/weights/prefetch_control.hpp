@@ -12,9 +12,10 @@
 
 namespace tessera::zero::detail {
 
-/// Of one weight store. The first pass with an order of acquisitions warms up, the second is
-/// measured, and from the third on the chosen depths hold. Until then only the limits of the
-/// buffers do. All ranks choose the same depth, because gathers have one order on all ranks.
+/// Chooses the prefetch depths of one weight store. The first pass with an order of acquisitions
+/// warms up, the second is measured, and from the third on the chosen depths hold. Until then only
+/// the limits of the buffers do. All ranks choose the same depth, because gathers have one order on
+/// all ranks.
 class PrefetchControl {
  public:
   /// What the buffers allow for an order: MeasuredPass::earliest.
@@ -40,7 +41,8 @@ class PrefetchControl {
   /// Acquisitions ahead that may be transferred, and read from a drive.
   std::size_t depth() const { return depths_.gathers; }
   std::size_t read_depth() const { return depths_.reads; }
-  /// Of the longest order with chosen depths: training, where there is one.
+  /// Returns the report of the longest order with chosen depths: that of training, where there is
+  /// one.
   std::optional<PrefetchReport> const& report() const { return report_; }
 
  private:

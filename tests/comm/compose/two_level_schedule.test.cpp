@@ -39,7 +39,7 @@ class OneRank final : public Collectives {
       : nodes_(nodes), member_(member), group_(std::move(group)), calls_(calls) {}
   int rank() const override { return member_.rank; }
   int size() const override { return member_.size; }
-  /// Of all ranks: the node of this rank, or the first ranks of all nodes.
+  /// Splits all ranks into the node of this rank, or the first ranks of all nodes.
   std::unique_ptr<Collectives> split(topology::RankGroup const& group) override {
     if (group.color < 0) return nullptr;
     std::set<int> seen;

@@ -70,7 +70,7 @@ double half_code(std::vector<double> const& values, std::int64_t i,
   return largest_in_chunk(values, i) / (format.bits == 8 ? 254 : 14) * (1.0 + 1.0 / 128);
 }
 
-/// Of the shard of this rank: the exact sum, and the sum of half a code of each encoding.
+/// Holds the exact sum of this rank's shard, and the sum of half a code of each encoding.
 struct Reference {
   Reference(Parts const& parts, int per_node) {
     auto const n = static_cast<std::size_t>(parts.shard());

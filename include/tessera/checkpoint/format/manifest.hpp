@@ -99,9 +99,9 @@ struct Manifest {
   ConfigTree resolved_config;  ///< what the run was told and what it chose
   ConfigTree trainer_state;  ///< the train layer's own: data position, seeds, loss scaler, schedule
   ConfigTree versions;
-  /// Of a run that trains a part of its parameters: {"parameters": the others, "checksum": of
-  /// their values, "adapter_config": PEFT's, of a run with adapters}; the tensors here are those
-  /// that train. Null: every parameter trains.
+  /// Describes the parameters that do not train, where `tensors` has only those that do:
+  /// {"parameters": their names, "checksum": of their values, "adapter_config": PEFT's, of a run
+  /// with adapters}. Null: every parameter trains.
   ConfigTree frozen;
   std::int64_t checksum_chunk = 0;  ///< bytes
   std::vector<std::string> states;  ///< element-wise: "fp32", "exp_avg", "exp_avg_sq"
@@ -130,7 +130,7 @@ struct Manifest {
     return count;
   }
   std::int64_t needed_version() const;  ///< the lowest that can say this
-  /// Of all shard files together.
+  /// Returns the sum of the sizes of all shard files.
   std::int64_t shard_bytes() const {
     std::int64_t bytes = 0;
     for (auto const& shard : shards) bytes += shard.bytes;

@@ -24,7 +24,7 @@ struct SaveModelRequest {
   std::filesystem::path directory;
   zero::PartitionPlan const& plan;
   std::vector<memory::UnitSpec> const& units;  ///< what is written: those of `plan` train
-  /// Of the units' parameters that do not train; null: all do.
+  /// Plan of the parameters that do not train; null: all parameters train.
   zero::PartitionPlan const* frozen_plan = nullptr;
   std::function<std::vector<float>(zero::UnitIndex unit)> frozen_shard = {};
   WeightsOf what = WeightsOf::model;

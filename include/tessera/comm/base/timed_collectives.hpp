@@ -24,7 +24,7 @@ class TimedCollectives final : public Collectives {
   };
   TimedCollectives(std::unique_ptr<Collectives> inner, Options options);
 
-  /// Of one operation and message size, on this rank.
+  /// Holds the times of one operation and message size on this rank.
   struct Entry {
     std::string operation;
     std::string group;      ///< name of the group; empty: all ranks of the job

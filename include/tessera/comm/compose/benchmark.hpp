@@ -22,8 +22,8 @@ struct BenchmarkOptions {
 /// Names of the operations that can be timed.
 std::vector<std::string> const& benchmark_operations();
 
-/// Of one operation and size in the group of rank 0. Times are those of the slowest rank of the
-/// job.
+/// Result of one operation and size in the group of rank 0. Its times are those of the slowest rank
+/// of the job.
 struct BenchmarkRow {
   std::string operation, group;
   std::size_t bytes = 0;  ///< elements of all ranks times their size

@@ -38,7 +38,7 @@ struct NcclUse {
   std::int64_t count(NcclMemoryKind kind) const { return buffers[static_cast<std::size_t>(kind)]; }
 };
 
-/// Of this process; none before NCCL has started.
+/// Returns what this process uses of NCCL; none before NCCL has started.
 std::optional<NcclUse> nccl_use();
 /// "NCCL 2.28.9 with 2 communicators, 12 buffers in symmetric windows, CTA policy zero"
 std::string nccl_use_text(NcclUse const& use);

@@ -44,7 +44,7 @@ struct Batch {
   LogitLoss* loss = nullptr;  ///< null: cross-entropy of the next token
   /// [rows] their places in the data set, by which a loss finds labels; null: not known.
   std::int64_t const* samples = nullptr;
-  /// Of an evaluation: receives the number of next tokens that were the most likely one. Null:
+  /// In an evaluation it receives the number of next tokens that were the most likely one. Null:
   /// nobody wants it; else the evaluation waits for the queue. A model may leave it as it is.
   std::int64_t* hits = nullptr;
 };

@@ -65,8 +65,8 @@ class LayerPass {
   memory::Queue& queue() const;
   std::int64_t batch() const;
   std::int64_t sequence() const;
-  /// Of generation: rows hold the new tokens only, the older ones are in a key/value cache. An
-  /// operation that looks at other positions must refuse it.
+  /// Whether the pass generates: rows hold the new tokens only, and the older ones are in a
+  /// key/value cache. An operation that looks at other positions must refuse it.
   bool is_generation() const;
 
   /// Rows for the result of an operation, in the dtype of matrix products.

@@ -68,7 +68,7 @@ class Trainer {
   virtual double prediction_step(ModelContext const& context, model::Batch const& batch);
   /// During and after the training, and of --do_eval.
   virtual EvaluationResult evaluate(Evaluator& evaluator);
-  /// Of --do_predict.
+  /// Evaluates the test set of --do_predict.
   virtual EvaluationResult predict(Evaluator& evaluator);
   /// After the log line of a step, before the callbacks.
   virtual void log(std::int64_t step, StepOutcome const& outcome);

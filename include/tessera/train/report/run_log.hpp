@@ -58,7 +58,7 @@ class RunLog {
   /// After evaluation and save of the step: when it had a log line, throughput counts from here.
   void end_step();
   void evaluation(std::int64_t step, double epoch, EvaluationResult const& result);
-  /// Of --do_predict.
+  /// Logs the result of --do_predict.
   void prediction(EvaluationResult const& result);
   enum class CheckpointKind { resumable, model_only };
   void checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved, CheckpointKind kind);

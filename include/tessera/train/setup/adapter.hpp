@@ -35,7 +35,7 @@ class FrozenChecksum {
  public:
   void add(std::string const& parameter, std::int64_t first, std::int64_t numel,
            float const* values);
-  /// Of all ranks, in hexadecimal. Collective.
+  /// Returns the checksum over all ranks in hexadecimal. Collective.
   std::string total(comm::Collectives& comm) const;
 
  private:

@@ -26,7 +26,7 @@ struct StepOutcome {
   double data_seconds = 0.0;              ///< in which the step waited for its samples
   comm::Traffic sent = {};  ///< by the collective operations that this rank called in the step
   memory::GraphLaunches graphs = {};  ///< of this rank in the step
-  /// Of all ranks, polled after the last backward pass; none: the step asked nobody.
+  /// Requests of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
 };
 

@@ -73,7 +73,7 @@ class PassTimer {
   void end_step();
 
   PhaseTimes const& phases() const { return phases_; }
-  /// Of the last step, in the order of the units: sums over its micro-steps.
+  /// Returns the times of the last step in the order of the units, summed over its micro-steps.
   std::vector<UnitTime> const& units() const { return units_; }
 
  private:

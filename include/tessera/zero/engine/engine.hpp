@@ -22,8 +22,9 @@ struct StepResult {
   double grad_norm = 0.0;   ///< global, unscaled, before clipping
   double loss_scale = 1.0;  ///< that produced these gradients
   bool skipped = false;     ///< overflow: no weight changed, the schedule does not advance
-  /// Of an optimizer that compresses its communication: "warm-up", "compressed"; else empty. In
-  /// compressed steps grad_norm is the root mean square of the norms of the ranks' gradients.
+  /// Phase of an optimizer that compresses its communication ("warm-up" or "compressed"); else
+  /// empty. In compressed steps grad_norm is the root mean square of the norms of the ranks'
+  /// gradients.
   char const* phase = "";
   StepSums sums = {};
 };

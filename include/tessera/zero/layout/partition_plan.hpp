@@ -78,9 +78,9 @@ struct ShardExtent {
   bool operator==(ShardExtent const&) const = default;
 };
 
-/// Of the parameters and shards of a plan, in elements: with states per chunk a chunk is on one
-/// rank, so that its largest magnitude needs no communication and is the same for any number of
-/// ranks.
+/// Returns the alignment of the parameters and shards of a plan in elements: with states per chunk
+/// a chunk is on one rank, so that its largest magnitude needs no communication and is the same for
+/// any number of ranks.
 std::int64_t alignment_for(optim::OptimizerSpec const& optimizer);
 
 /// Shape of a state of @p extent of a parameter with @p shape: its rows are the first dimension,

@@ -101,7 +101,8 @@ class PickleValue {
   /// Elements of a list or tuple.
   std::size_t size() const;
   PickleValue operator[](std::size_t i) const;
-  /// Of a dict: calls on_member(key, value) in order; keys are strings, none is listed twice.
+  /// Calls on_member(key, value) for each member of a dict in order; keys are strings, none is
+  /// listed twice.
   template <class OnMember>
   void each_member(OnMember&& on_member) const {
     check_members();
@@ -109,7 +110,7 @@ class PickleValue {
     for (std::size_t i = 0; i + 1 < items.size(); i += 2)
       on_member(PickleValue(*pickle_, items[i]).as_text(), PickleValue(*pickle_, items[i + 1]));
   }
-  /// Of a dict with keys of any kind: pairs one after the other.
+  /// Returns the number of pairs of a dict with keys of any kind.
   std::size_t pairs() const;
   PickleValue pair_key(std::size_t i) const { return PickleValue(*pickle_, node().items[2 * i]); }
   PickleValue pair_value(std::size_t i) const {
