@@ -163,7 +163,7 @@ class Contest {
     fs::remove(mine("copy"));
     return timed([&] { bench::raw_write(mine("copy"), bytes_, cache); });
   }
-  /// As a trainer that waits for it.
+  /// Saves like a trainer that waits for the save.
   void save() {
     saver_.begin(request("saved", plan_), states_.views,
                  checkpoint::BackgroundSaver::Source::in_place);

@@ -144,7 +144,8 @@ struct PlainLoop {
   static TESSERA_INLINE std::byte* narrow_at(Arrays const& x, int k, std::int64_t i) {
     return x[static_cast<std::size_t>(s.wide() + k)] + 2 * i;
   }
-  /// Also for lines that are only written: normal stores read them.
+  /// Prefetches the arrays that are read, and those that are only written where normal stores read
+  /// their lines.
   static TESSERA_INLINE void ask_ahead(Arrays const& x, std::int64_t at) {
     constexpr int wide = how.past_caches ? wide_reads : s.wide(),
                   narrow = how.past_caches ? narrow_reads : s.narrow();

@@ -154,7 +154,7 @@ TEST_P(Faults, AnyCallMayFailOnce) {
     std::printf("%d calls failed, %d of them ended the save\n", tried, failures);
 }
 
-/// As on network file systems while a reader has a file open.
+/// Network file systems refuse to remove a file that a reader has open.
 TEST_P(Faults, WhatCannotBeRemovedIsTriedAgainUnderTheSameName) {
   start_over();
   auto const trash = [&] {

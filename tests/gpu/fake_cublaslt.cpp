@@ -159,7 +159,8 @@ bool known(std::uint32_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(epilogue) || has_aux(epilogue);
 }
 
-/// The same for operands in fp8: cublasLtMatmul() in the manual, "FP8 kernels".
+/// Names the rule that a problem with operands in fp8 breaks: cublasLtMatmul() in the manual, "FP8
+/// kernels".
 char const* broken_fp8_rule(Problem const& p) {
   if (!is_fp8(p.b.type)) return "only one operand is fp8";
   if (p.a.type == CUDA_R_8F_E5M2 && p.b.type == CUDA_R_8F_E5M2) return "A and B are both e5m2";

@@ -42,7 +42,7 @@ struct CodedParameter {
     absmax.assign(codes.size(), Floats((weights.size() + 255) / 256));
   }
 
-  /// As two segments that meet between two chunks.
+  /// Updates two segments that meet between two chunks.
   void step(std::int64_t t, double rate, Floats const& gradients) {
     kernels::GradientControl const control{0.5, 0};
     Floats doubled = gradients;

@@ -67,8 +67,8 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
   void use(int) override {}
 
-  /// As CUDA's pools do: returns freed memory of the same size immediately, even if other streams
-  /// still use it.
+  /// Allocates as CUDA's pools do: it returns freed memory of the same size immediately, even if
+  /// other streams still use it.
   void* allocate(std::size_t bytes, Stream stream) override {
     expect_no_host_call();
     ++allocations;

@@ -43,7 +43,7 @@ class Training {
     load(3);
   }
 
-  /// As a checkpoint that is loaded into new memory.
+  /// Loads a checkpoint into new memory.
   void load(std::uint64_t seed) {
     zero::EngineConfig how;
     zero::ShardedWeights weights;
@@ -118,7 +118,8 @@ class Training {
 
 using Script = std::function<void(Training&)>;
 
-/// The same with and without graphs. @return the steps' launches with graphs
+/// Runs @p script with and without graphs and expects equal bits. @return the steps' launches with
+/// graphs
 std::vector<GraphLaunches> expect_same_bits(TrainingSetup const& setup, Script const& script,
                                             std::string const& what) {
   auto& device = test::FakeDevice::of_process();

@@ -110,10 +110,10 @@ struct Run {
   std::unique_ptr<zero::Engine> engine;
 };
 
-/// The same optimizer, dtypes and frozen parameters at stage 0 on one rank of the host. Stage 0
-/// refuses master weights of 16 bits: they are at stage 1, which is the same on one rank
-/// (docs/explanation/zero.md, "Partition plan"). A delayed update is one that the passes of the
-/// next step do not see.
+/// Trains with the optimizer, dtypes and frozen parameters of @p m at stage 0 on one rank of the
+/// host. Stage 0 refuses master weights of 16 bits: they are at stage 1, which is the same on one
+/// rank (docs/explanation/zero.md, "Partition plan"). A delayed update is one that the passes of
+/// the next step do not see.
 Outcome stage_0(Modes const& m) {
   Modes plain{};
   plain.stage = has_half_masters(m) ? Stage::one : Stage::zero;
@@ -162,8 +162,8 @@ Codes codes_of(Modes const& m, int ranks) {
           m.gradient_codes != GradientCodes::none && ranks > 1};
 }
 
-/// The same codes, which are of the same chunks of the same micro-steps, with the first levels of
-/// all factors that change no bit of them.
+/// Returns modes with the quantized gradients of @p m (equal chunks and micro-steps), and the first
+/// levels of all factors that change no bit of them.
 Modes plainest_with_codes_of(Modes const& m, int ranks) {
   Modes plain{};
   plain.weight_codes = m.weight_codes;

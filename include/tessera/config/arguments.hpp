@@ -187,7 +187,7 @@ ConfigTree read_document(std::string const& file);
 TrainingArguments parse_arguments(std::vector<std::string> const& words,
                                   ReadDocument const& read = read_document);
 
-/// The same for any part of a command line: it need not name something to do, a model or files.
+/// Parses any part of a command line: it need not name something to do, a model or files.
 TrainingArguments parse_options(std::vector<std::string> const& words,
                                 ReadDocument const& read = read_document);
 /// @throws UsageError naming what a run still needs

@@ -48,7 +48,7 @@ class WorkTrace {
   ~WorkTrace();
   WorkTrace(WorkTrace const&) = delete;
   WorkTrace& operator=(WorkTrace const&) = delete;
-  /// That of this thread; null: nothing is recorded.
+  /// Returns the trace of this thread; null: nothing is recorded.
   static WorkTrace* active();
 
   /// Appends a piece of work to the queue of that name.

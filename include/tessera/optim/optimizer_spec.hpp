@@ -83,7 +83,7 @@ struct OptimizerSpec {
 
   /// @throws InternalError naming a hyperparameter that the optimizer does not have
   double value(std::string_view hyperparameter) const;
-  /// The same for parameters of group @p group.
+  /// Returns the hyperparameter's value for parameters of group @p group.
   double value(std::string_view hyperparameter, std::size_t group) const;
   bool has(std::string_view hyperparameter) const;
   /// Index of the group of a parameter.

@@ -51,7 +51,7 @@ class PeerLiveness {
   int world_rank(int rank) const;
   /// "rank 3 (host n017, process 4711)", with the rank in the job
   std::string describe(int rank) const;
-  /// The same of a rank in the job, which need not be in the group.
+  /// Describes a rank in the job, which need not be in the group.
   std::string describe_in_world(int world_rank) const;
 
  private:

@@ -13,8 +13,9 @@ struct WayLimits {
   std::size_t small = 0, small_reduction = 0;
   /// Private memory is copied twice, through the staging buffers, and not once by the kernel.
   std::size_t staged = 0;
-  /// The same in an all-reduce, and also of shared memory: peers have just written what a rank
-  /// reads there, and staging moves those lines between the cores less often.
+  /// An all-reduce of private memory, and of shared memory, goes through the staging buffers: peers
+  /// have just written what a rank reads there, and staging moves those lines between the cores
+  /// less often.
   std::size_t staged_reduction = 0, staged_shared_reduction = 0;
   /// Only the readers copy in a broadcast. In a larger one the root writes a part to each reader.
   std::size_t read_broadcast = 0;

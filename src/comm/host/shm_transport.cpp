@@ -362,8 +362,8 @@ void ShmTransport::reduce_direct(Operation const& o, std::byte* data) {
   control_.synchronize(o);
 }
 
-/// As reduce_direct(), through staging halves: they have what a rank's peers read, its data of
-/// their slices and the result of its own.
+/// Reduces like reduce_direct(), but through staging halves, from which a rank's peers read its
+/// data of their slices and the result of its own.
 void ShmTransport::reduce_staged(Operation const& o, std::byte* data) {
   auto const max_numel = static_cast<std::int64_t>(NodeControl::half_bytes / o.element_bytes());
   for (std::int64_t first = 0; first < o.numel; first += max_numel) {

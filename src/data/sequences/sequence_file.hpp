@@ -40,7 +40,7 @@ class SequenceFile {
   /// Maps a file. @throws IoError if it cannot be read, DataError with the reason.
   static TokenSequences open(std::filesystem::path const& file, std::uint64_t request_key,
                              Check check);
-  /// As above, from a descriptor of a file that another process has checked; closes it.
+  /// Maps a file that another process has checked, from its descriptor, which it closes.
   static TokenSequences open(int descriptor, std::filesystem::path const& file);
 
  private:

@@ -32,7 +32,7 @@ std::string mapped(std::string_view text, utf8proc_option_t options) {
   return {reinterpret_cast<char const*>(result), static_cast<std::size_t>(bytes)};
 }
 
-/// The same by Hugging Face's tables, which know fewer characters.
+/// Returns the normalization form by Hugging Face's tables, which know fewer characters.
 std::string canonical(std::string const& text, int form) {
   auto const options = static_cast<utf8proc_option_t>(form);
   if (std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; }))

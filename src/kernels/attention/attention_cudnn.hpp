@@ -12,7 +12,7 @@ namespace tessera::kernels::detail {
 /// What cuDNN does not compute about this call, as the object of "does not compute"; empty when it
 /// computes it.
 std::string why_not_cudnn(FlashCall const& call);
-/// The same about where the backward pass writes.
+/// Why cuDNN does not write gradients to these places; empty when it does.
 std::string why_not_cudnn(AttentionGradients const& gradients);
 
 /// Both add to the stream and return true, or return false when cuDNN has no plan for the shape

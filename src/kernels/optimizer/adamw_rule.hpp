@@ -16,7 +16,7 @@ struct AdamWRule {
     float inverse_sqrt_bias_correction2;  ///< 1 / sqrt(1 - beta2^t)
     float epsilon;
   };
-  /// The same of one segment.
+  /// What a step multiplies the values of one segment with.
   struct Rates {
     float keep;       ///< 1 - lr * weight_decay; 1 with L2 decay
     float l2;         ///< weight_decay with L2 decay; else 0

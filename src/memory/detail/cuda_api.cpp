@@ -299,7 +299,7 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaSetDevice(wanted));
     current = wanted;
   }
-  /// As set_current_device(), for releases, which report no error and come from any thread.
+  /// Sets the current device for releases, which report no error and come from any thread.
   void use_current_device() noexcept {
     try {
       set_current_device();

@@ -29,8 +29,8 @@ struct DecoderLayers {
 std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& description,
                                        DecoderLayers layers, ConfigTree config,
                                        DecoderDtypes dtypes);
-/// The same around the blocks that are described.
-/// @throws ConfigError when the description has more parameters than any model
+/// Makes a decoder with the blocks that @p description describes. @throws ConfigError when the
+/// description has more parameters than any model
 std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& description,
                                        ConfigTree config, DecoderDtypes dtypes);
 

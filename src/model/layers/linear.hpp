@@ -82,7 +82,7 @@ class Linear {
   /// @p in for forward() of this layer and of others with the same input. An fp8 cast stays in the
   /// arena.
   LinearInput forward_input(PassContext const& pass, ConstTensorView in) const;
-  /// The same for backward(), if this layer's weight trains.
+  /// Prepares @p in for backward() if this layer's weight trains.
   LinearInput backward_input(PassContext const& pass, BackwardLeases const& leases,
                              ConstTensorView in) const;
 

@@ -55,7 +55,7 @@ class LmHead {
   /// Losses, bit for bit those of train(), and hits unless empty.
   void losses(PassContext const& pass, WeightLease const& weights, Projection const& projection,
               Output const& to, Input const& from) const;
-  /// The same, and the gradients of the hidden states, the projection and the norm.
+  /// Computes losses and the gradients of the hidden states, the projection and the norm.
   void train(PassContext const& pass, BackwardLeases const& leases, Projection const& projection,
              float gradient_scale, Output const& to, Input const& from) const;
   /// logits [R, V] fp32.

@@ -167,7 +167,7 @@ inline std::size_t add_parameter(UnitSpec& unit, std::string name, std::vector<s
   return unit.parameters.size() - 1;
 }
 
-/// The same for a bias or a norm's weight, to which weight decay does not apply.
+/// Adds a bias or a norm's weight, to which weight decay does not apply.
 inline std::size_t add_undecayed_parameter(UnitSpec& unit, std::string name,
                                            std::vector<std::int64_t> shape, Initializer init) {
   std::size_t const at = add_parameter(unit, std::move(name), std::move(shape), init);

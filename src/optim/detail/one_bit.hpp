@@ -16,10 +16,9 @@ OptimizerEntry one_bit_adam_entry();
 
 /// @p states and those of the errors of compression.
 std::vector<StateSpec> with_errors(std::vector<StateSpec> states);
-/// The same segments with only some of the states, by their places in the list.
+/// Keeps only some of the states of the segments, by their indices in the list.
 Segments with_states(Segments segments, std::vector<std::size_t> const& kept);
-/// The same elements without padding, with what the ranks have exchanged in the place of the
-/// gradients.
+/// Replaces the gradients of the segments, without padding, by what the ranks have exchanged.
 Segments with_gradients(Segments segments, Directions const& exchanged);
 
 /// LAMB in the form of DeepSpeed's FusedLamb, with the norms of complete parameters on any number

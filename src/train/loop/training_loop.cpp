@@ -154,7 +154,7 @@ void TrainingLoop::run_events(std::int64_t step) {
   parts_.log.end_step();
 }
 
-/// As in Trainer, a saved step is the best saved one if no evaluation before it was better.
+/// Saves a step. It is the best saved one if no evaluation before it was better, as in Trainer.
 void TrainingLoop::save(std::int64_t step, SaveMode mode, SaveContent content) {
   auto& best = parts_.state.best;
   if (best.step == step) best.saved_step = step;

@@ -186,8 +186,8 @@ class DataComparison {
   }
 
  private:
-  /// As --train_sampling_strategy names it. Checkpoints of earlier versions say "random" for
-  /// Philox's order.
+  /// Returns the order as --train_sampling_strategy names it. Checkpoints of earlier versions say
+  /// "random" for Philox's order.
   static std::string order(ConfigTree const& data) {
     auto const* given = data.find("order");
     std::string const name = given && given->is_string() ? given->as_string() : "";

@@ -47,7 +47,7 @@ class MicroStepSums {
   void merge(memory::Queue& compute, At const& at) const {
     for (int k = place_; k > end_; --k) kernels::add(compute, at(k - 1), at(k));
   }
-  /// The same where adds() is true and the micro-step's gradients are still in @p own, which is
+  /// Merges where adds() is true and the micro-step's gradients are still in @p own, which is
   /// overwritten: tile by tile the sums stay in the cache, and only the last one goes to memory.
   template <class At>
   void merge(memory::Queue& compute, memory::TensorView own, At const& at) const {

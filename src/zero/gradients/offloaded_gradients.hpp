@@ -34,7 +34,7 @@ class HostGradients {
 
   /// Later work of @p queue finds the elements of @p tile in host memory.
   void order_before(memory::Queue& queue, std::size_t tile) const { queue.wait(arrived_[tile]); }
-  /// The same for all of them.
+  /// Later work of @p queue finds the elements of all tiles in host memory.
   void order_all_before(memory::Queue& queue) const;
   /// Later gradients do not arrive in @p tile before this event.
   void keep_until(std::size_t tile, memory::Event const& read) { read_[tile] = read; }

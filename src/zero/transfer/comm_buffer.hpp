@@ -23,15 +23,15 @@ class CommBuffer {
         dtype_(dtype),
         numel_(numel) {}
 
-  /// The same in host memory, whatever memory the collectives allocate. Not collective.
+  /// Makes a buffer in host memory, whatever memory the collectives allocate. Not collective.
   static CommBuffer in_host_memory(std::string const& name, memory::Purpose purpose, Dtype dtype,
                                    std::int64_t numel) {
     auto const buffer = std::make_shared<memory::Buffer>(
         name, purpose, static_cast<std::size_t>(numel) * size_of(dtype));
     return {{buffer, buffer->data()}, dtype, numel};
   }
-  /// The same in pages, which a drive reads and writes.
-  /// @param space pinned or host; see memory::make_host_buffer()
+  /// Makes a buffer of pages, which a drive reads and writes. @param space pinned or host; see
+  /// memory::make_host_buffer()
   static CommBuffer in_host_pages(std::string const& name, memory::Purpose purpose, Dtype dtype,
                                   std::int64_t numel, memory::MemorySpace space) {
     std::size_t const bytes = static_cast<std::size_t>(numel) * size_of(dtype);

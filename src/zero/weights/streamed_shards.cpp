@@ -106,7 +106,8 @@ class StreamedShards final : public ShardStore {
     host_->close_unchanged(unit);
     close(unit);
   }
-  /// Also orders later copies after what the compute queue waits for: an update by the host.
+  /// Closes a changed unit, and orders later copies after what the compute queue waits for: an
+  /// update by the host.
   void close_changed(UnitIndex unit) override {
     if (open_ == unit)
       memory::copy(context_.compute, host_->region(unit), slot(unit), bytes_of(unit));

@@ -34,8 +34,7 @@ class SaverOverRanks : public SharedRun {
     return comm::all_reduce_value(*comm, std::int64_t{saver.disk_works()}, comm::ReduceOp::max) ==
            0;
   }
-  /// As a training does it: a look at all disks after each of its steps. @return looks until the
-  /// outcome
+  /// Looks at all disks after each step, as a training does. @return looks until the outcome
   int train_until_done(checkpoint::SavedCheckpoint& saved) {
     for (int looks = 1;; ++looks) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -117,7 +117,8 @@ void add_gradient(memory::ParamProvider& provider, UnitIndex unit, Floats const&
   provider.gradient_complete(unit, queue);
 }
 
-/// As a layer of a model: weights from its provider, sums from the ranks of its axis.
+/// Acts as a layer of a model: its weights come from a provider, its sums from the ranks of its
+/// axis.
 class CommunicatingLayer {
  public:
   CommunicatingLayer(Pooling pooling, memory::AxisCommunicator& sequence)

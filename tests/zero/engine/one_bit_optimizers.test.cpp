@@ -115,7 +115,7 @@ void expect_states(Trained& training, OneBitReference& reference, std::string co
   check_scalar("scaling_coeff", reference.scaling);
 }
 
-/// Also after checkpoints.
+/// Updates equal the reference after checkpoints, too.
 TEST(OneBitOptimizers, EqualASerialReference) {
   for (auto const& algorithm : algorithms())
     for (std::vector<int> const& checkpoints :

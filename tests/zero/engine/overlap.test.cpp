@@ -116,7 +116,7 @@ class HeldUpCollectives final : public Collectives {
   std::future<void> rescue_;
 };
 
-/// As Training, on a lane that can be held up.
+/// Trains like Training, on a queue that can be blocked.
 struct HeldUpTraining {
   explicit HeldUpTraining(zero::EngineConfig const& config)
       : comm(make_comm()),

@@ -164,7 +164,7 @@ TEST(QuantizedReduce, SendsCodesInTwoLevels) {
   }
 }
 
-/// The same gradients in each step: with feedback the mean of the sums becomes exact.
+/// With equal gradients in each step and feedback the mean of the sums becomes exact.
 TEST(QuantizedReduce, FeedbackReturnsWhatCodesLose) {
   int const per_node = world() > 2 ? 2 : 1;
   constexpr int steps = 40;
@@ -240,7 +240,7 @@ TEST(QuantizedReduce, SavesWhatAllRanksAndNodesHaveLost) {
   }
 }
 
-/// The same bits as the run that saved, also where the errors start from zero.
+/// A resumed run has the bits of the run that saved, also where the errors start from zero.
 TEST(QuantizedReduce, ContinuesFromSavedErrors) {
   for (int const per_node : node_sizes())
     for (std::int64_t const reset : {3, 5, 1000}) {

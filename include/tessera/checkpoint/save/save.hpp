@@ -82,11 +82,11 @@ struct SavedCheckpoint {
 /// naming the tensors when values of the state are not finite
 SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm::Collectives& comm);
 
-/// The same from one process that holds the state of every rank of the plan, one after the other
+/// Saves from one process that holds the state of every rank of the plan, one rank after the other
 /// (conversions, tests).
 SavedCheckpoint save_all(SaveRequest const& request,
                          std::vector<StateViews> const& states_of_ranks);
-/// The same from a stream: shards of all ranks of the plan, one after the other.
+/// Saves from a stream of the shards of all ranks of the plan, one rank after the other.
 SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& states);
 
 /// Removes the directories of interrupted saves ("step_*.tmp.*", ".trash.*"). For the start of a

@@ -19,7 +19,7 @@
 
 namespace tessera::checkpoint {
 
-/// The same on all ranks, except where noted.
+/// Request to save a model; its members are equal on all ranks, except where noted.
 struct SaveModelRequest {
   std::filesystem::path directory;
   zero::PartitionPlan const& plan;

@@ -1,6 +1,6 @@
 #pragma once
-/// The same checkpoint in other shard files: fewer or more of them, compressed or not. One process,
-/// streaming.
+/// Copies a checkpoint into other shard files: fewer or more of them, compressed or not. One
+/// process streams all data.
 
 #include <cstdint>
 #include <filesystem>

@@ -15,8 +15,8 @@ struct LogitChunk {
   std::int64_t first_position = 0;  ///< of the micro-batch: row * sequence + position in the row
   memory::TensorView logits;        ///< [R, at least vocabulary] fp32; further columns are padding
   memory::TensorView losses;        ///< [R] fp32, to overwrite
-  /// As logits, in the model's dtype, to overwrite with the gradient of the sum of the losses
-  /// times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
+  /// Has the shape of `logits` and the model's dtype, to overwrite with the gradient of the sum of
+  /// the losses times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
   memory::TensorView dlogits;
   /// [R] int32: the next token; -1 where none is predicted, as at the end of a row
   memory::ConstTensorView targets;

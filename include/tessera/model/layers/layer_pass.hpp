@@ -42,7 +42,7 @@ class Backward {
   memory::ConstTensorView gradient() const;
   /// Where the gradient of an operand goes: to overwrite, or to add to what other operations gave.
   kernels::GradientTarget to(Value const& operand);
-  /// The same for a kernel that can only overwrite.
+  /// Writes the gradient of an operand with a kernel that can only overwrite.
   void write(Value const& operand, std::function<void(memory::TensorView)> const& kernel);
   /// The gradient of the operand is that of the result.
   void pass_on(Value const& operand);

@@ -42,7 +42,8 @@ class FrozenChecksum {
   std::uint64_t sum_ = 0;
 };
 
-/// As checkpoint::Manifest::frozen; null when every parameter trains.
+/// Returns the record of frozen parameters for checkpoint::Manifest::frozen; null when every
+/// parameter trains.
 ConfigTree frozen_record(zero::PartitionPlan const& frozen, std::string const& checksum,
                          std::optional<model::LoraOptions> const& lora, std::string const& base);
 

@@ -68,7 +68,7 @@ struct WrittenShard {
   };
   std::vector<Bad> nonfinite = {};
 
-  /// As flat words, to send to another rank and back.
+  /// Packs the record into flat bytes, which another rank unpacks.
   std::string pack() const;
   static WrittenShard unpack(std::string const& bytes);
 };
@@ -82,8 +82,8 @@ void create_shard_structure(std::filesystem::path const& file, ShardIdentity con
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, Rank rank, StateViews const& states,
                         std::int64_t checksum_chunk);
-/// The same with elements that are made as they are written, one checksum chunk at a time: what is
-/// larger than memory.
+/// Fills a shard with elements that are made as they are written, one checksum chunk at a time, so
+/// that states may be larger than memory.
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, Rank rank, StreamedStates const& states,
                         std::int64_t checksum_chunk);
@@ -93,7 +93,7 @@ struct LayerExtent {
   std::size_t layer = 0;
   zero::ShardExtent extent;
 };
-/// Those of @p rank in the order of WrittenShard::extents.
+/// Returns the extents of @p rank in the order of WrittenShard::extents.
 std::vector<LayerExtent> layer_extents(zero::PartitionPlan const& plan, StateLayers const& layers,
                                        Rank rank);
 

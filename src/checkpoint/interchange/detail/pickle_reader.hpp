@@ -125,8 +125,8 @@ class PickleValue {
   /// "module name" of a global.
   std::string global_name() const;
 
-  /// As JSON for a record: numbers, texts, lists, dicts with text keys; anything else becomes its
-  /// description. At most 64 levels deep and 10,000 values.
+  /// Converts the value to JSON for a record: numbers, texts, lists, dicts with text keys; anything
+  /// else becomes its description. At most 64 levels deep and 10,000 values.
   ConfigTree to_tree() const;
 
   [[noreturn]] void fail(std::string const& what) const;
