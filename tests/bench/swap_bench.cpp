@@ -101,7 +101,7 @@ class Stream {
       states_.acquire(*queue_, t);
       states_.release(*queue_, t, values);
     }
-    states_.settle();
+    states_.finish_transfers();
   }
 
  private:

@@ -149,7 +149,7 @@ std::vector<GraphLaunches> expect_same_bits(TrainingSetup const& setup, Script c
 
 class ReplayedGraphs : public ::testing::TestWithParam<int> {};
 
-TEST_P(ReplayedGraphs, AreAllThatASettledStepLaunches) {
+TEST_P(ReplayedGraphs, AreAllThatASteadyStepLaunches) {
   for (int const micro_steps : {1, 3}) {
     auto const launches = expect_same_bits(
         {gpt2_without_dropout(), Dtype::bf16, GetParam(), micro_steps},
@@ -220,7 +220,7 @@ TEST_P(ReplayedGraphs, DrawTheDropoutOfTheirOwnStep) {
 INSTANTIATE_TEST_SUITE_P(Stages, ReplayedGraphs, ::testing::Range(0, 4));
 
 /// Every kernel of every block records its launches: one that does not is captured each time.
-TEST(ReplayedGraphsOfFamilies, AreAllThatASettledStepLaunches) {
+TEST(ReplayedGraphsOfFamilies, AreAllThatASteadyStepLaunches) {
   auto const expect_replays = [](TrainingSetup setup, std::string const& what) {
     for (auto const recompute : {Recompute::none, Recompute::light}) {
       auto const launches = expect_same_bits(

@@ -66,10 +66,10 @@ class OneBitReference {
     is_lamb() ? one_bit_lamb(lr) : one_bit_adam(lr);
   }
   /// What a checkpoint does.
-  void settle() {
+  void average_errors() {
     for (std::size_t k = 0; k < size(); ++k) set_all(&Rank::error, k, mean(&Rank::error, k));
   }
-  /// The states and steps of @p other after settle(), on the ranks of this one.
+  /// The states and steps of @p other after average_errors(), on the ranks of this one.
   void continue_from(OneBitReference other) {
     other.plan_ = plan_;
     other.gradient_ = gradient_;

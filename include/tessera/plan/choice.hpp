@@ -31,7 +31,7 @@ struct Choice {
 /// "stage 2 + offload_optimizer cpu, recompute block, micro-batch 4 x 2"
 std::string text_of(Choice const& choice);
 /// "stage 2 + offload", the words of the guides; "stage 3 in groups of 8 ranks".
-std::string rung_of(Choice const& choice);
+std::string ladder_step_of(Choice const& choice);
 
 /// Place in the guides' order of speed, stage 0 > 1 > 2 > 2 + offload > 3 > 3 + offload: lower is
 /// faster; more recomputation, larger shard groups and smaller micro-batches are slower within a

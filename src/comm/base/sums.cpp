@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/way_limits.hpp"
+#include "base/path_limits.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/streaming.hpp"
 

@@ -37,7 +37,7 @@ Mapping map_control(MpiComm const& comm) {
 std::unique_ptr<ShmTransport> ShmTransport::try_make(std::unique_ptr<MpiComm>& comm,
                                                      GroupMembers& members,
                                                      topology::MpiSession const& session,
-                                                     Deadline deadline, WayLimits const& limits) {
+                                                     Deadline deadline, PathLimits const& limits) {
   if (members.by_node.size() != 1) return nullptr;
   Mapping mapping = map_control(*comm);
   if (!mapping.data()) {
@@ -52,7 +52,7 @@ std::unique_ptr<ShmTransport> ShmTransport::try_make(std::unique_ptr<MpiComm>& c
 
 ShmTransport::ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, Mapping mapping,
                            topology::MpiSession const& session, Deadline deadline,
-                           WayLimits const& limits)
+                           PathLimits const& limits)
     : ProcessTransport(std::move(comm), std::move(members), session, deadline,
                        NodeTransport::automatic),
       group_{rank(), size(), {}},

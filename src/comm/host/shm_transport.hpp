@@ -4,13 +4,13 @@
 /// Peers read data in memory of allocate() in place, and private memory by process_vm_readv where
 /// the system permits it (direct); else data is copied through staging buffers in chunks. All ranks
 /// use the same path: direct when the data of every rank that is read can be read. From which sizes
-/// on is in way_limits.hpp.
+/// on is in path_limits.hpp.
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "base/way_limits.hpp"
+#include "base/path_limits.hpp"
 #include "host/node_control.hpp"
 #include "host/process_transport.hpp"
 #include "host/shared_heap.hpp"
@@ -24,7 +24,7 @@ class ShmTransport final : public ProcessTransport {
   static std::unique_ptr<ShmTransport> try_make(std::unique_ptr<MpiComm>& comm,
                                                 GroupMembers& members,
                                                 topology::MpiSession const& session,
-                                                Deadline deadline, WayLimits const& limits);
+                                                Deadline deadline, PathLimits const& limits);
 
   char const* name() const override { return "shared memory"; }
 
@@ -76,7 +76,7 @@ class ShmTransport final : public ProcessTransport {
   };
 
   ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, Mapping mapping,
-               topology::MpiSession const& session, Deadline deadline, WayLimits const& limits);
+               topology::MpiSession const& session, Deadline deadline, PathLimits const& limits);
 
   /// Makes the sources of all ranks readable, chunk by chunk, and calls @p consume(chunk) for each.
   template <class Consume>
@@ -114,7 +114,7 @@ class ShmTransport final : public ProcessTransport {
   Group group_;
   NodeControl control_;
   SharedAllocator allocator_;
-  WayLimits limits_;
+  PathLimits limits_;
   std::optional<bool> can_access_peers_;
   std::vector<std::uint64_t> words_;  ///< while can_access_peers() finds out
   std::vector<std::byte> copies_;     ///< of the peers' private memory, while it is reduced

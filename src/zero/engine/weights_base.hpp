@@ -99,7 +99,7 @@ class WeightsBase : public Interface {
     std::exception_ptr failed;
     try {
       frozen_.fill(fill);
-      weights_->settle();
+      weights_->finish_transfers();
       fill_own_weights(fill);
     } catch (...) {
       failed = std::current_exception();

@@ -26,7 +26,7 @@ class CompressedUpdate {
   /// Every rank's worker errors become their mean, which is what a checkpoint has: it keeps the sum
   /// over the ranks, also for another number of them. Collective; no effect before the first
   /// exchange after it.
-  void settle();
+  void average_worker_errors();
   std::size_t bytes() const { return exchange_.bytes() + exchanged_.bytes(); }
 
  private:

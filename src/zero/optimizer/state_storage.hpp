@@ -40,10 +40,10 @@ class StateStorage {
   virtual ~StateStorage() = default;
 
   /// First value, or first code, of the region of @p unit that this rank updates, outside an
-  /// update; first call settle(). Null where the state has none.
+  /// update; first call finish_transfers(). Null where the state has none.
   virtual void* region(std::size_t state, UnitIndex unit) const = 0;
   /// The region for accesses outside the step, such as checkpoints.
-  virtual void* settled_region(std::size_t state, UnitIndex unit) const {
+  virtual void* region_outside_step(std::size_t state, UnitIndex unit) const {
     return region(state, unit);
   }
   /// First value of the range of @p step between open() and close().
@@ -61,7 +61,7 @@ class StateStorage {
     (void)queue, (void)step, (void)values;
   }
   /// Ends transfers to and from a drive: regions are valid until the next open().
-  virtual void settle() {}
+  virtual void finish_transfers() {}
   virtual DriveUse drive_use() const { return {}; }
   /// The codes of a quantized state; null for other states.
   virtual QuantizedState* quantized(std::size_t state) const {

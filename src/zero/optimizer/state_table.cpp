@@ -77,13 +77,13 @@ StateTable::StateTable(StoreContext const& context, std::vector<StateLayout> lay
 
 void* StateTable::shard(std::size_t state, UnitIndex unit) const {
   auto const& layout = layouts_[state];
-  return offset(storage(unit).settled_region(state, unit), layout.spec.dtype,
+  return offset(storage(unit).region_outside_step(state, unit), layout.spec.dtype,
                 layout.ownership.shard_offset(unit));
 }
 
-void StateTable::settle() const {
+void StateTable::finish_transfers() const {
   for (auto const& storage : storages_)
-    if (storage) storage->settle();
+    if (storage) storage->finish_transfers();
 }
 
 std::size_t StateTable::bytes(std::size_t state) const {

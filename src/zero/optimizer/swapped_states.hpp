@@ -27,10 +27,11 @@ class SwappedStates {
   SwappedStates(OptimizerSwap const& swap, std::vector<std::string> const& names,
                 std::vector<Region> const& regions);
 
-  /// The region of @p unit as memory, for accesses outside the update. First call settle().
+  /// The region of @p unit as memory, for accesses outside the update. First call
+  /// finish_transfers().
   float* region(std::size_t state, UnitIndex unit) const;
   /// Ends the transfers, so that the regions hold the values.
-  void settle();
+  void finish_transfers();
 
   std::vector<Tile> const& tiles() const { return tiles_.all(); }
   /// First and last tile of a unit, [first, end).

@@ -115,8 +115,10 @@ class StreamedShards final : public ShardStore {
     close(unit);
   }
 
-  void settle() override { host_->settle(); }
-  void* settled_region(UnitIndex unit) const override { return host_->settled_region(unit); }
+  void finish_transfers() override { host_->finish_transfers(); }
+  void* region_outside_step(UnitIndex unit) const override {
+    return host_->region_outside_step(unit);
+  }
 
   bool is_streamed() const override { return true; }
   WeightReport report() const override {

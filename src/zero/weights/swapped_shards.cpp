@@ -92,12 +92,12 @@ class SwappedShards final : public ShardStore {
   bool read_ahead(UnitIndex unit) override {
     if (is_in_memory(unit)) return true;
     auto& buffer = buffer_of(unit);
-    if (buffer.glance == glance_ || buffer.is_open) return false;
-    buffer.glance = glance_;
+    if (buffer.read_ahead_round == read_ahead_round_ || buffer.is_open) return false;
+    buffer.read_ahead_round = read_ahead_round_;
     read(unit);
     return true;
   }
-  void begin_read_ahead() override { ++glance_; }
+  void begin_read_ahead() override { ++read_ahead_round_; }
   std::size_t read_buffers() const override { return buffers_.size(); }
   void observe_reads(ReadObserver observer) override { observer_ = std::move(observer); }
 
@@ -121,7 +121,7 @@ class SwappedShards final : public ShardStore {
     buffer_of(unit).is_open = false;
     buffer_of(unit).free = {context_.compute.record()};
   }
-  /// Without effect where the values have changed through settled_region().
+  /// Without effect where the values have changed through region_outside_step().
   void close_changed(UnitIndex unit) override {
     if (is_in_memory(unit) || !buffer_of(unit).is_open) return;
     auto& buffer = buffer_of(unit);
@@ -131,7 +131,7 @@ class SwappedShards final : public ShardStore {
     buffer.is_written = true;
   }
 
-  void settle() override {
+  void finish_transfers() override {
     transfers_.wait();
     for (auto& buffer : buffers_) {
       buffer.holds = nobody;
@@ -139,7 +139,7 @@ class SwappedShards final : public ShardStore {
     }
     is_mapped_ = true;
   }
-  void* settled_region(UnitIndex unit) const override {
+  void* region_outside_step(UnitIndex unit) const override {
     if (is_in_memory(unit)) return region(unit);
     return static_cast<std::byte*>(file_.data()) + place(unit);
   }
@@ -167,7 +167,7 @@ class SwappedShards final : public ShardStore {
     Pending free;                 ///< the last use
     bool is_open = false;         ///< for the update
     bool is_written = false;      ///< `free` has a write of its values
-    int glance = 0;               ///< that last claimed it
+    int read_ahead_round = 0;     ///< that last claimed it
   };
 
   Dtype dtype() const { return context_.config.dtype; }
@@ -217,7 +217,7 @@ class SwappedShards final : public ShardStore {
   memory::SwapFile file_;
   CommBuffer memory_, in_memory_;
   std::vector<Staging> buffers_;
-  int glance_ = 0;
+  int read_ahead_round_ = 0;
   ReadObserver observer_;
   bool is_mapped_ = true;            ///< the file may have changed through its mapping
   memory::SwapTransfers transfers_;  ///< ends before the buffers and the file

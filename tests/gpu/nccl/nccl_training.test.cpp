@@ -51,7 +51,7 @@ TEST_P(NcclTraining, GivesTheBitsOfOneLane) {
   }
 }
 
-TEST_P(NcclTraining, AllocatesAndFreesNothingInASettledStep) {
+TEST_P(NcclTraining, AllocatesAndFreesNothingInASteadyStep) {
   auto training = training_of(GetParam());
   std::vector<test::FakeDevice::Costs> before;
   training.before_step = [&](int) { before.push_back(device().costs()); };

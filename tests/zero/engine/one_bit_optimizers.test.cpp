@@ -95,7 +95,7 @@ double scalar_difference(Trained& training, std::vector<zero::StateView> const& 
 template <class Trained>
 void expect_states(Trained& training, OneBitReference& reference, std::string const& what) {
   auto const states = training.engine->state();
-  reference.settle();
+  reference.average_errors();
   auto const& own = reference.rank(training.rank());
   auto const check = [&](char const* name, OneBitReference::Doubles const& want) {
     EXPECT_LT(difference(training, states, name, reference, want), 2e-4) << what << ": " << name;
@@ -288,7 +288,7 @@ TEST(OneBitOptimizers, KeepTheirStatesOnAnyNumberOfRanks) {
       second.load(saved, at);
       auto const what = concat(algorithm.name, ", ", from, " to ", to, " ranks");
       EXPECT_EQ(second.save(*world, states), saved) << what;
-      before.settle();
+      before.average_errors();
       after.continue_from(before);
       for (int t = at + 1; t <= at + 3; ++t) second.step(t), after.step(rate_of(t));
       if (second.engine) expect_states(second, after, what);

@@ -8,7 +8,7 @@
 namespace tessera::comm::detail {
 
 /// Bytes that a rank contributes, at most, for each way. 0: never.
-struct WayLimits {
+struct PathLimits {
   /// A copy to the staging buffer and one phase; in an all-reduce every rank reduces all elements.
   std::size_t small = 0, small_reduction = 0;
   /// Private memory is copied twice, through the staging buffers, and not once by the kernel.
@@ -29,9 +29,9 @@ struct WayLimits {
 enum class Vendor { intel, other };
 
 /// For groups of this many ranks on processors of this vendor.
-WayLimits way_limits(Vendor vendor, int ranks);
+PathLimits path_limits(Vendor vendor, int ranks);
 /// On this processor.
-WayLimits way_limits(int ranks);
+PathLimits path_limits(int ranks);
 
 /// Bytes from which on a copy on this processor writes past the caches. A smaller one may still be
 /// in a cache when it is read.
