@@ -50,7 +50,7 @@ struct StateSpec {
 };
 
 /// A state in codes, and the state per chunk with its largest magnitudes.
-StateSpec coded_state(std::string name, Encoding encoding);
+StateSpec quantized_state(std::string name, Encoding encoding);
 StateSpec absmax_state(std::string const& name);
 
 /// The master weights, which are saved like a state, and first of them.

@@ -12,9 +12,9 @@ constexpr char const* not_in_deepspeed =
     "DeepSpeed's JSON has no name for it; remove the section and use --optim";
 
 /// The states in codes, then the largest magnitudes of their chunks.
-std::vector<StateSpec> with_absmax(std::vector<StateSpec> coded) {
-  auto states = coded;
-  for (auto const& state : coded) states.push_back(absmax_state(state.name));
+std::vector<StateSpec> with_absmax(std::vector<StateSpec> quantized) {
+  auto states = quantized;
+  for (auto const& state : quantized) states.push_back(absmax_state(state.name));
   return states;
 }
 
@@ -29,17 +29,18 @@ std::vector<std::string> names_of(std::vector<StateSpec> const& states) {
 template <auto values, auto kernel, auto quantized_kernel>
 class Quantized final : public Optimizer {
  public:
-  explicit Quantized(OptimizerSpec const& spec) : spec_(spec), coded_(spec.states.size() / 2) {}
+  explicit Quantized(OptimizerSpec const& spec)
+      : spec_(spec), quantized_count_(spec.states.size() / 2) {}
 
   OptimizerSpec const& spec() const override { return spec_; }
 
   void update(memory::Queue& queue, Segments const& segments,
               StepControl const& control) const override {
-    Segments plain{{}, segments.gradient_dtype, segments.weights_dtype}, coded = plain;
+    Segments plain{{}, segments.gradient_dtype, segments.weights_dtype}, quantized = plain;
     for (auto& run : parameter_segments(segments, spec_.states).list) {
       bool const has_values = run.parameter_states[0][0] != nullptr;
-      if (has_values) run.states = run.parameter_states[0], run.states.resize(coded_);
-      (has_values ? plain : coded).list.push_back(std::move(run));
+      if (has_values) run.states = run.parameter_states[0], run.states.resize(quantized_count_);
+      (has_values ? plain : quantized).list.push_back(std::move(run));
     }
     auto const step = values(spec_, control);
     if (!plain.list.empty()) {
@@ -47,13 +48,13 @@ class Quantized final : public Optimizer {
       set_segments(of_plain, spec_, plain, control);
       kernel(queue, of_plain);
     }
-    if (!coded.list.empty()) update_coded(queue, step, coded, control);
+    if (!quantized.list.empty()) update_quantized(queue, step, quantized, control);
   }
 
  private:
   template <class Step>
-  void update_coded(memory::Queue& queue, Step step, Segments const& segments,
-                    StepControl const& control) const {
+  void update_quantized(memory::Queue& queue, Step step, Segments const& segments,
+                        StepControl const& control) const {
     std::vector<kernels::QuantizedSegment> out;
     for (auto const& run : segments.list) {
       auto& s = out.emplace_back();
@@ -63,9 +64,9 @@ class Quantized final : public Optimizer {
       s.numel = run.numel;
       s.learning_rate = control.learning_rate;
       s.weight_decay = spec_.value("weight_decay", run.group);
-      for (std::size_t k = 0; k < coded_; ++k)
+      for (std::size_t k = 0; k < quantized_count_; ++k)
         s.quantized[k] = {static_cast<std::uint8_t*>(run.states[k]),
-                          static_cast<float*>(run.parameter_states[0][coded_ + k])};
+                          static_cast<float*>(run.parameter_states[0][quantized_count_ + k])};
     }
     step.gradient_dtype = segments.gradient_dtype;
     step.weights_dtype = segments.weights_dtype;
@@ -74,7 +75,7 @@ class Quantized final : public Optimizer {
   }
 
   OptimizerSpec spec_;
-  std::size_t coded_;  ///< states in codes
+  std::size_t quantized_count_;  ///< states in codes
 };
 
 template <auto values, auto kernel, auto quantized_kernel>
@@ -83,15 +84,15 @@ std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) {
 }
 
 std::vector<StateSpec> adamw_states(OptimizerSpec const&) {
-  return with_absmax({coded_state("exp_avg", Encoding::signed_codes),
-                      coded_state("exp_avg_sq", Encoding::unsigned_codes)});
+  return with_absmax({quantized_state("exp_avg", Encoding::signed_codes),
+                      quantized_state("exp_avg_sq", Encoding::unsigned_codes)});
 }
 std::vector<StateSpec> lion_states(OptimizerSpec const&) {
-  return with_absmax({coded_state("exp_avg", Encoding::signed_codes)});
+  return with_absmax({quantized_state("exp_avg", Encoding::signed_codes)});
 }
 /// The squares have signed codes in bitsandbytes, too.
 std::vector<StateSpec> rmsprop_states(OptimizerSpec const&) {
-  return with_absmax({coded_state("square_avg", Encoding::signed_codes)});
+  return with_absmax({quantized_state("square_avg", Encoding::signed_codes)});
 }
 
 kernels::AdamWStep adamw_values(OptimizerSpec const& spec, StepControl const& control) {

@@ -23,9 +23,9 @@ class UnitProgress {
 
   /// Zeroes the untied parameters of a unit with tied ones: the first contributor may leave them
   /// unwritten. Every contributor writes the tied parameters.
-  void clear_untied(memory::Queue& compute, UnitIndex unit, memory::TensorView whole) const;
+  void clear_untied(memory::Queue& compute, UnitIndex unit, memory::TensorView gradients) const;
   /// Zeroes the padding, so that sums over the full buffer contain only gradients.
-  void clear_padding(memory::Queue& compute, UnitIndex unit, memory::TensorView whole) const;
+  void clear_padding(memory::Queue& compute, UnitIndex unit, memory::TensorView gradients) const;
 
  private:
   enum class State { untouched, open, complete };

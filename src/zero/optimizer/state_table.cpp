@@ -61,8 +61,8 @@ StateTable::StateTable(StoreContext const& context, std::vector<StateLayout> lay
   auto const make = [&](UnitIndex begin, UnitIndex end, memory::MemorySpace space) {
     StorageInputs const inputs{layouts_, context.plan, weights, space};
     auto out = make_memory_storage(inputs, begin, end);
-    bool const has_codes = begin == first_unit && has_home(layouts_, StateHome::quantized);
-    if (has_codes) out = make_quantized_storage(inputs, std::move(out));
+    bool const is_quantized = begin == first_unit && has_home(layouts_, StateHome::quantized);
+    if (is_quantized) out = make_quantized_storage(inputs, std::move(out));
     if (begin == tiled_end_ || tiled_kind_ != StorageKind::drive) return out;
     auto swap = *settings<ShardedStates>(context.config).optimizer_swap;
     swap.tile_numel = std::max<std::int64_t>(1, tiled.tiles.largest());

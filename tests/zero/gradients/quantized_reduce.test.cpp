@@ -55,7 +55,7 @@ float gradient_of(int rank, std::int64_t i) {
 }
 
 double largest_in_chunk(std::vector<double> const& values, std::int64_t i) {
-  constexpr std::int64_t chunk = kernels::CodeFormat{}.chunk;
+  constexpr std::int64_t chunk = kernels::QuantizedFormat{}.chunk;
   std::int64_t const begin = i / chunk * chunk,
                      end = std::min(begin + chunk, static_cast<std::int64_t>(values.size()));
   double largest = 0.0;
@@ -66,7 +66,7 @@ double largest_in_chunk(std::vector<double> const& values, std::int64_t i) {
 
 /// Half a code of the chunk of element @p i. A scale may be 1/128 above its exact value.
 double half_code(std::vector<double> const& values, std::int64_t i,
-                 kernels::CodeFormat const& format) {
+                 kernels::QuantizedFormat const& format) {
   return largest_in_chunk(values, i) / (format.bits == 8 ? 254 : 14) * (1.0 + 1.0 / 128);
 }
 
