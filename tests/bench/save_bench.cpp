@@ -2,7 +2,7 @@
 /// save costs the training:
 ///   mpiexec -n 2 bench.save [MIB_OF_WEIGHTS=128] [ROUNDS=5] [DIRECTORY=.]
 /// Rank 0 prints one JSON line: medians of the slowest rank's seconds over rounds in which the
-/// alternatives take turns (every second round backwards), and their ratios. Everything written is
+/// alternatives alternate (every second round backwards), and their ratios. Everything written is
 /// flushed inside the time; what is read is dropped from the page cache before.
 #include <cstdio>
 #include <cstdlib>

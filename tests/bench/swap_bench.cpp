@@ -1,7 +1,7 @@
 /// The stream of tiles between swap files and memory against plain io_uring loops of the same block
 /// size and depth:
 ///   bench.swap [MIB=1024] [ROUNDS=5] [DIRECTORY=.] [BLOCK_KIB=1024] [DEPTH=8]
-/// Prints one JSON line: medians of seconds over rounds in which the alternatives take turns, GB/s,
+/// Prints one JSON line: medians of seconds over rounds in which the alternatives alternate, GB/s,
 /// and the ratios stream over raw for reads, writes and both directions together.
 #include <fcntl.h>
 #include <liburing.h>

@@ -41,7 +41,7 @@ struct CrashPoints {
   }
 };
 
-/// Points by the thousand want a file system that flushes at once.
+/// Points by the thousand want a file system that flushes immediately.
 inline void use_memory_for_scratch() {
   std::error_code failed;
   if (std::filesystem::is_directory("/dev/shm", failed) && ::access("/dev/shm", W_OK) == 0)

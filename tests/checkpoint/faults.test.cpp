@@ -70,8 +70,8 @@ class Faults : public ::testing::TestWithParam<BackgroundSaver::Source> {
                         read.views(), *comm);
     return read.wrong(step);
   }
-  /// Rank 0 sees: the new checkpoint whole, or the old one and nothing of the new, or (`latest`
-  /// alone could not be written) both.
+  /// Rank 0 sees: the complete new checkpoint, or the old one and nothing of the new, or both
+  /// where only `latest` could not be written.
   enum class Outcome { saved, failed, without_latest };
   void expect_whole(Outcome outcome) {
     bool const saved = outcome == Outcome::saved;
@@ -206,7 +206,7 @@ TEST_P(Faults, ShortAndInterruptedTransfersGoOn) {
   }
 }
 
-/// On the build's own file system, where whole pages of large extents go beside the page cache if
+/// On the build's own file system, where full pages of large extents bypass the page cache if
 /// it lets them.
 TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
   if (comm->size() > 1 || GetParam() == BackgroundSaver::Source::snapshot)

@@ -1,4 +1,4 @@
-/// Saves that are killed and file systems that are full: the checkpoint before stays whole.
+/// Saves that are killed and file systems that are full: the previous checkpoint stays complete.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -70,8 +70,8 @@ Interruption const interruptions[] = {
 
 class InterruptedSave : public ::testing::TestWithParam<Interruption> {
  protected:
-  /// What a restart finds after the kill: a whole checkpoint, nothing else once the leftovers are
-  /// removed.
+  /// What a restart finds after the kill: a complete checkpoint, nothing else once the leftovers
+  /// are removed.
   static std::int64_t look(fs::path const& run) {
     auto const found = checkpoint::find_latest(run);
     if (!found) ADD_FAILURE() << "no checkpoint is left";

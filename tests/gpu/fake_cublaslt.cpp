@@ -281,7 +281,7 @@ Problem problem_of(void const* how, void const* a, void const* b, void const* c,
   return {at<Descriptor>(how), at<Layout>(a), at<Layout>(b), at<Layout>(c), at<Layout>(d)};
 }
 
-/// Fastest first, as the manual orders them: splits of the sum before whole sums, of the schemes
+/// Fastest first, as the manual orders them: splits of the sum before complete sums, of the schemes
 /// that are allowed.
 std::vector<Algorithm> candidates_of(Problem const& p, Preference const& wanted) {
   std::vector<Algorithm> out;

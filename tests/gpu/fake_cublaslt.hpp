@@ -23,7 +23,7 @@ struct FakeCublasLt {
 
   // what the next heuristics do
   std::set<std::uint32_t> refused_epilogues;  ///< no algorithm for these (cublasLtEpilogue_t)
-  int unfit_candidates = 0;  ///< so many candidates stand first that this device does not accept
+  int unfit_candidates = 0;  ///< candidates at the front that this device does not accept
   bool all_unfit = false;
   int next_status = 0;  ///< not 0: the next product ends with this cublasStatus_t
 };

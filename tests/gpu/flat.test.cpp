@@ -1,7 +1,7 @@
-/// What a device computes in its flat kernels, beside the host: bits that do not depend on where
-/// operands lie, conversions of every fp16 number, AdamW and the squares of gradients. Without
-/// arguments over a device made of host memory, which tries the test itself; with "device" on a
-/// GPU.
+/// What a device computes in its flat kernels, compared with the host: bits that do not depend on
+/// where operands lie, conversions of every fp16 number, AdamW and the squares of gradients.
+/// Without arguments over a device made of host memory, which tries the test itself; with "device"
+/// on a GPU.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -79,8 +79,8 @@ TEST_F(Conversions, EveryFp16NumberToFp32) {
   }
 }
 
-/// Every fp16 number, the middle to the next one, and the fp32 numbers beside both; NaN with either
-/// sign.
+/// Every fp16 number, the middle to the next one, and the fp32 numbers next to both; NaN with
+/// either sign.
 TEST_F(Conversions, Fp32RoundsToFp16AndBf16AsOnTheHost) {
   std::vector<std::uint32_t> bits{0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFF800001u};
   for (std::uint32_t i = 0; i < 65536; ++i) {

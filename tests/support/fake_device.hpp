@@ -127,7 +127,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
   MemoryInfo memory_info() override { return {capacity - held, capacity}; }
   bool on_device(void const* data) override { return lies_in(device_, data); }
-  /// Whether all these bytes lie in one block.
+  /// Whether all these bytes are in one block.
   bool covers(void const* data, std::size_t bytes) const {
     std::lock_guard const lock(mutex_);
     auto after = device_.upper_bound(const_cast<void*>(data));
@@ -206,7 +206,7 @@ class FakeDevice : public memory::detail::DeviceApi {
     DeviceApi::copy_rows(stream, to, from, bytes, rows);
   }
   /// Tests touch this memory from the host without a queue, so a new block is zeroed when it is
-  /// given out, if nothing holds up the pool's stream.
+  /// given out, if nothing blocks the pool's stream.
   void zero(Stream stream, void* data, std::size_t bytes) override {
     if (stream == pool_stream_ && lane(stream)->record().wait_for(std::chrono::milliseconds(200)))
       std::memset(data, 0, bytes);

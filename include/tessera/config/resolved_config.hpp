@@ -138,7 +138,8 @@ ConfigTree describe(ResolvedConfig const& config);
 /// Whether the world size of a configuration is that of the run or a guess.
 enum class WorldSize { known, assumed };
 
-/// One line for each: what happens, and what to write instead. An assumed world size is no trap.
+/// One line for each: what happens, and what to write instead. An assumed world size gives no
+/// warning.
 std::vector<std::string> find_traps(TrainingArguments const& arguments,
                                     ResolvedConfig const& config,
                                     WorldSize world_size = WorldSize::known);

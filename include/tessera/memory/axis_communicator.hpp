@@ -3,7 +3,7 @@
 ///
 /// Parallelism inside a layer (parts of a sequence, experts) needs communication between the
 /// kernels of a forward or backward pass. A layer that communicates is given an AxisCommunicator
-/// when it is made, beside the ParamProvider of each pass. Implementation:
+/// when it is made, next to the ParamProvider of each pass. Implementation:
 /// comm/compose/mesh.hpp.
 
 #include "tessera/memory/queue.hpp"

@@ -37,7 +37,7 @@ class LossScaler {
   /// Multiplies the loss before backward; gradients of a step are divided by the same value, also
   /// when update() then grows it.
   double scale() const { return state_.scale; }
-  /// After each optimizer step, with the overflow verdict all ranks agreed on.
+  /// After each optimizer step, with the overflow flag that all ranks have agreed on.
   /// @throws ConfigError (78) when the scale is at its minimum and the gradients still overflow
   void update(bool overflow);
   LossScalerState const& state() const { return state_; }

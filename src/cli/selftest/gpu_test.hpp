@@ -55,8 +55,8 @@ struct GpuTest {
 };
 
 /// Pairs of ranks that exchange messages, in rounds: a rank is in one pair of a round at most.
-/// First all pairs inside nodes, of all nodes at once; then the ranks of one place in neighboring
-/// nodes, all places at once.
+/// The first rounds have the pairs inside nodes, for all nodes at the same time; the following ones
+/// the ranks of one index in neighboring nodes, for all indices at the same time.
 std::vector<std::vector<GpuLink>> link_rounds(std::vector<topology::NodeIndex> const& nodes);
 
 /// Writes and reads back a quarter of the free memory (at most 16 GiB), multiplies and compares

@@ -12,8 +12,8 @@
 namespace tessera::data::detail {
 
 /// Steps NFC, NFD, NFKC, NFKD (Unicode Annex 15), Prepend, Replace, Strip, StripAccents, Lowercase,
-/// Nmt, Precompiled and BertNormalizer, alone or in a Sequence, in their order. An empty Sequence
-/// changes nothing.
+/// Nmt, Precompiled and BertNormalizer, by themselves or in a Sequence, in their order. An empty
+/// Sequence changes nothing.
 class Normalizer {
  public:
   Normalizer() = default;

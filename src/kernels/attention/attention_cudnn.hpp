@@ -16,7 +16,7 @@ std::string why_not_cudnn(FlashCall const& call);
 std::string why_not_cudnn(AttentionGradients const& gradients);
 
 /// Both add to the stream and return true, or return false when cuDNN has no plan for the shape
-/// after all (said once in the log). The first call of a shape builds its plan and, when that needs
+/// after all (logged once). The first call of a shape builds its plan and, when that needs
 /// more than any before, allocates the workspace of the stream.
 /// @p mask_key: seed and offset of the dropout masks in device memory; only read with dropout
 bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,

@@ -81,7 +81,7 @@ inline constexpr std::int64_t gradient_block = 16384;
 
 /// What lane @p rank of @p size adds of a block of @p count elements, in ascending order: packs
 /// rank, rank + size, ... of 16 bytes. Four of them are read before they are added, so that 64
-/// bytes of a lane are under way. The order is the same when the block begins between two borders
+/// bytes of a lane are in flight. The order is the same when the block begins between two borders
 /// of packs and its elements are read one by one.
 template <class T>
 KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int64_t rank,

@@ -118,7 +118,7 @@ KOKKOS_FUNCTION void for_prefetched(int count, Body const& body) {
     body(from, count - from < prefetched ? count - from : prefetched);
 }
 
-/// for_chunks(), but a single thread gets all elements at once.
+/// for_chunks(), but a single thread gets all elements in one call.
 template <class Team, class Body>
 KOKKOS_FUNCTION void for_long_chunks(Team const& team, std::int64_t count, Body const& body) {
   if constexpr (std::is_same_v<Team, SingleThread>)

@@ -215,7 +215,7 @@ class UringThread final : public DiskRing {
     if (!failed_) failed_ = std::move(error);
   }
 
-  /// Jobs end in their order, so that an event stands for all before it.
+  /// Jobs end in their order, so that an event means that all before it have completed.
   void finish_jobs() {
     while (!jobs_.empty() && jobs_.front().is_submitted() && jobs_.front().in_flight == 0) {
       if (!is_ready(jobs_.front())) return;

@@ -27,7 +27,7 @@ class Fields {
   double real(std::string_view key) const;
   /// @throws ConfigError unless 0 <= value < 1.
   double probability(std::string_view key) const;
-  /// A number of layers. @throws ConfigError when no list of so many layers can be built.
+  /// A number of layers. @throws ConfigError when no list of this many layers can be built.
   int layers(std::string_view key) const;
   /// Reads the epsilon of a norm. @throws ConfigError unless positive.
   double epsilon(std::string_view key) const;

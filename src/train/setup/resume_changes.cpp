@@ -163,7 +163,7 @@ void compare_block(RunDescription const& saved, RunDescription const& now, std::
   }
 }
 
-/// Compares trainer_state.data: which samples a step reads.
+/// Compares trainer_state.data: the samples of a step.
 class DataComparison {
  public:
   DataComparison(ConfigTree const& saved, ConfigTree const& now) : saved_(saved), now_(now) {}

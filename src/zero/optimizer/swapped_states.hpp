@@ -56,7 +56,7 @@ class SwappedStates {
   struct TileBuffer {
     bool is_taken = false;  ///< by a tile that is read or used
     Pending ready;          ///< the reads of that tile
-    Pending free;           ///< the writes of the former tile
+    Pending free;           ///< the writes of the previous tile
   };
   TileBuffer& buffer_of(std::size_t tile) { return buffers_[tile % buffers_.size()]; }
   void read_ahead();

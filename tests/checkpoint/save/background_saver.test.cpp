@@ -53,7 +53,7 @@ class SaverOverRanks : public SharedRun {
 TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
   auto const waited = save_and_wait("waiting", 9);
   saver.begin(request("background", 9), state.views(), BackgroundSaver::Source::snapshot);
-  state.fill(1234);  // the training goes on
+  state.fill(1234);  // the training continues
   EXPECT_TRUE(saver.in_flight());
   EXPECT_EQ(saver.step(), 9);
   checkpoint::SavedCheckpoint saved;

@@ -93,7 +93,8 @@ TEST_P(SharedMemoryPaths, AllReduceSumsAgainAndAgain) {
       comm_->wait(comm_->all_reduce(data.view(), ReduceOp::sum, {}));
       for (std::int64_t i = 0; i < n; ++i)
         ASSERT_EQ(data[i], serial_sum(ranks_, i, Dtype::fp32)) << i << " of " << n;
-      data.fill([&](auto i) { return element(rank_, i); });  // at once, as the peers may still read
+      data.fill(
+          [&](auto i) { return element(rank_, i); });  // immediately, as the peers may still read
     }
   }
 }

@@ -1,4 +1,4 @@
-/// Communication goes on beside computation: while an operation is held up, the model may do
+/// Communication continues during computation: while an operation is blocked, the model may do
 /// everything that does not need it.
 #include <atomic>
 #include <functional>
@@ -141,7 +141,7 @@ struct HeldUpTraining {
 
 bool alone() { return session().info().world_size == 1; }
 
-/// A unit's reduction is under way while the gradients of the next unit are computed.
+/// A unit's reduction is in flight while the gradients of the next unit are computed.
 TEST(Overlap, BackwardContinuesWhileAReductionIsHeldUp) {
   if (alone()) return;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -164,7 +164,7 @@ TEST(Overlap, BackwardContinuesWhileAReductionIsHeldUp) {
   }
 }
 
-/// Without overlap the reduction is waited for at once.
+/// Without overlap the reduction is waited for immediately.
 TEST(Overlap, CanBeSwitchedOff) {
   if (alone()) return;
   for (int stage = 0; stage <= 3; ++stage) {

@@ -16,7 +16,8 @@ struct ConvertOptions {
       source;            ///< run directory, checkpoints directory or one checkpoint; only read
   std::string tag = "";  ///< which one; empty: the latest
   std::filesystem::path destination;  ///< directory of the new checkpoint; must not exist
-  int ranks = 0;  ///< cut the tensors into parts for so many ranks; 0: leave the parts as they are
+  int ranks =
+      0;  ///< cut the tensors into parts for this many ranks; 0: leave the parts as they are
   int ranks_per_file = 0;  ///< 0: leave the files as they are (with `ranks`: one file per rank)
   Compression compression = Compression::none;
   int level = 4;  ///< of gzip, 1 (quick) to 9 (small)

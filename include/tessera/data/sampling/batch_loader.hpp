@@ -27,8 +27,8 @@ struct LoadedBatch {
   std::vector<std::int64_t> indices;  ///< of the samples in the data set
 };
 
-/// Workers plan the epochs and copy the sequences out of their memory-mapped file. Which samples a
-/// step gets depends on the step only, so that the position after a resume is exact.
+/// Workers plan the epochs and copy the sequences out of their memory-mapped file. The samples
+/// of a step depend on the step only, so that the position after a resume is exact.
 class BatchLoader {
  public:
   BatchLoader(TokenSequences sequences, Sampler const& sampler, Rank rank, LoaderOptions options);

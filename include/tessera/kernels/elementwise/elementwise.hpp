@@ -86,7 +86,7 @@ void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
 /// 0 on the host; at most about a quarter of a million on a device.
 std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns);
 
-/// *out = sum of in[i], in double; *out lies in memory of the queue's space. On the host in order;
+/// *out = sum of in[i], in double; *out is in memory of the queue's space. On the host in order;
 /// on CUDA thread l of 128 adds the elements l, l + 128, ... and the threads' sums are added as a
 /// tree: always the same order, another than the host's. Shapes   in [n] fp32, contiguous
 void sum(memory::Queue& q, double* out, memory::ConstTensorView in);

@@ -26,7 +26,7 @@ struct UpdateSegment {
 };
 
 /// One step for all segments. The gradient of an element is gradient * gradient_factor: unscale and
-/// clip in one. An element's result depends on its own values only, not on where it lies in a
+/// clip in one. An element's result depends on its own values only, not on its place in a
 /// segment. The step may be destroyed after the call.
 struct ElementwiseUpdate {
   std::vector<UpdateSegment> segments;

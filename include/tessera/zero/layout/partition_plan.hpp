@@ -41,7 +41,7 @@ struct UnitLayout {
   /// coordinate of an axis of the mesh (experts) is on the ranks with that coordinate.
   std::vector<Rank> owners;
   std::int64_t numel = 0;            ///< parameters only
-  std::int64_t shard_numel = 0;      ///< elements a rank owns, padding included
+  std::int64_t shard_numel = 0;      ///< owned elements per rank, padding included
   std::int64_t padded_numel = 0;     ///< owners * shard_numel
   PartitionOffset partition_offset;  ///< first element of this unit's shard in a rank's partition
 

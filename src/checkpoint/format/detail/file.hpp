@@ -44,7 +44,7 @@ class File {
   /// rest may go the ordinary way
   std::int64_t write_aligned(void const* data, std::int64_t bytes, std::int64_t offset);
   /// Reserves space without changing the size, so that a full file system shows itself before the
-  /// work and the data lies in one run; where that is not supported nothing happens.
+  /// work and the data is in one run; where that is not supported nothing happens.
   void reserve(std::int64_t bytes);
   void truncate(std::int64_t bytes);
   void sync();

@@ -29,7 +29,7 @@ struct PreparedOutput {
 };
 
 /// Makes the directory of the output and removes what runs that no longer live left of it.
-/// @throws UsageError when the output lies in the checkpoint, is of the other kind, or holds a
+/// @throws UsageError when the output is in the checkpoint, is of the other kind, or holds a
 /// model that is not to be replaced; IoError when there is too little space or no right
 PreparedOutput prepare_output(OutputRequest const& request);
 
