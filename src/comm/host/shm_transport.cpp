@@ -73,7 +73,7 @@ int ShmTransport::access_words(int q) const {
   if (error != 0) return error;
   if (theirs != first_word + to_size(q)) return ESRCH;  // the same number is another process here
   std::uint64_t const& own = words_.front();
-  return write_peer_memory({words.pid, words.at + (to_size(group_.rank) + 1) * sizeof own},
+  return write_peer_memory({words.pid, words.address + (to_size(group_.rank) + 1) * sizeof own},
                            reinterpret_cast<std::byte const*>(&own), sizeof own);
 }
 
@@ -122,7 +122,7 @@ bool ShmTransport::post_source(Operation const& o, Source const& source) {
   control_.post(own);
   for (int q = 0; q < group_.size; ++q) {
     auto const& a = control_.posted(q);
-    if (provides(source, q) && a.segment < 0 && a.memory.at == 0) return false;
+    if (provides(source, q) && a.segment < 0 && a.memory.address == 0) return false;
   }
   return true;
 }
@@ -135,7 +135,7 @@ ShmTransport::Chunk ShmTransport::direct_chunk(Operation const& o) const {
     if (a.segment >= 0)
       chunk.base[to_size(q)] = allocator_.heap().peer_address(q, {a.segment, a.offset_bytes});
     else
-      chunk.base[to_size(q)] = reinterpret_cast<std::byte const*>(a.memory.at);
+      chunk.base[to_size(q)] = reinterpret_cast<std::byte const*>(a.memory.address);
     chunk.is_private[to_size(q)] = a.segment < 0 && q != group_.rank;
   }
   return chunk;
@@ -145,7 +145,7 @@ void ShmTransport::copy(Operation const& o, Part const& from, std::byte* to, std
   int const q = from.private_to;
   if (q < 0) return copy_bytes(to, from.data, bytes);
   PeerAddress address = control_.posted(q).memory;
-  address.at = reinterpret_cast<std::uintptr_t>(from.data);
+  address.address = reinterpret_cast<std::uintptr_t>(from.data);
   int const error = read_peer_memory(address, to, bytes);
   if (error != 0) fail(o, "reading", q, bytes, error);
 }
@@ -230,7 +230,7 @@ void ShmTransport::broadcast_from_both(Operation const& o, std::byte* data) {
     for (int i = 1; i < group_.size; ++i) {
       int const q = (o.root + i) % group_.size;
       PeerAddress const to = control_.posted(q).memory;
-      int const error = write_peer_memory({to.pid, to.at + read}, data + read, written);
+      int const error = write_peer_memory({to.pid, to.address + read}, data + read, written);
       if (error != 0) fail(o, "writing", q, written, error);
     }
   control_.synchronize(o);
@@ -305,8 +305,8 @@ void ShmTransport::all_to_all(Operation const& o, std::byte const* in, std::byte
   exchange(parts, {in, group_.size, o.numel, -1}, [&](Chunk const& c) {
     for (int i = 0; i < group_.size; ++i) {
       int const q = (group_.rank + i) % group_.size;
-      copy_bytes(out + to_size(q * o.numel + c.first) * o.element_bytes(), c.at(q, group_.rank),
-                 to_size(c.count) * o.element_bytes());
+      copy_bytes(out + to_size(q * o.numel + c.first) * o.element_bytes(),
+                 c.shard_of(q, group_.rank), to_size(c.count) * o.element_bytes());
     }
   });
 }
@@ -370,7 +370,7 @@ void ShmTransport::reduce_staged(Operation const& o, std::byte* data) {
     std::int64_t const count = std::min(max_numel, o.numel - first);
     std::byte* const here = data + to_size(first) * o.element_bytes();
     Chunk chunk = stage(o, {}, first, count);
-    std::byte* const half = const_cast<std::byte*>(chunk.at(group_.rank));
+    std::byte* const half = const_cast<std::byte*>(chunk.shard_of(group_.rank));
     chunk.base[to_size(group_.rank)] = here;
     Slice const own = slice_of(count, group_.size, Rank(group_.rank));
     std::size_t const begin = to_size(own.begin) * o.element_bytes(),

@@ -66,12 +66,12 @@ class ShmTransport final : public ProcessTransport {
     std::vector<std::byte const*> base;  ///< by rank: element `first` of shard 0
     std::size_t stride_bytes = 0;        ///< from shard to shard
     std::vector<char> is_private;        ///< by rank; empty: none
-    std::byte const* at(int rank, std::int64_t shard = 0) const {
+    std::byte const* shard_of(int rank, std::int64_t shard = 0) const {
       return base[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(shard) * stride_bytes;
     }
     Part part(int rank, std::int64_t shard = 0, std::size_t offset_bytes = 0) const {
       bool const apart = !is_private.empty() && is_private[static_cast<std::size_t>(rank)];
-      return {at(rank, shard) + offset_bytes, apart ? rank : -1};
+      return {shard_of(rank, shard) + offset_bytes, apart ? rank : -1};
     }
   };
 

@@ -78,7 +78,7 @@ class Bpe : public WordEncoder {
     std::int32_t previous, next;
   };
   struct Candidate {
-    std::int32_t rank, at, result;
+    std::int32_t rank, left, result;
   };
   /// Encodes a word given as raw bytes.
   void encode_new(std::string_view word, std::vector<std::int32_t>& out) override;

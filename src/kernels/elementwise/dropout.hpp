@@ -51,7 +51,7 @@ struct DropoutFactors {
 
   /// Returns the factor of one element, as fill() does. There is no variable array index, which
   /// device code would keep in local memory.
-  TESSERA_FUNCTION float one(std::uint64_t i) const {
+  TESSERA_FUNCTION float factor(std::uint64_t i) const {
     Numbers const numbers = numbers_from(i);
     Philox::Block const four = numbers.random(numbers.block);
     int const at = numbers.shift;

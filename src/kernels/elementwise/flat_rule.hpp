@@ -83,7 +83,7 @@ struct Flat {
   }
   KOKKOS_FUNCTION void one_element(std::int64_t i) const {
     if constexpr (Op::draws) {
-      store(out[i], at_element(i, op.factors.one(static_cast<std::uint64_t>(i))));
+      store(out[i], at_element(i, op.factors.factor(static_cast<std::uint64_t>(i))));
     } else {
       store(out[i], at_element(i));
     }

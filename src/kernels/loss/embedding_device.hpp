@@ -33,7 +33,7 @@ TESSERA_FUNCTION void pack_factors(DropoutFactors const& factors, std::int64_t e
   for (int k = 0; k < N; ++k) factor[k] = 1.0f;
   if (!factors.active()) return;
   if constexpr (N == 1)
-    factor[0] = factors.one(static_cast<std::uint64_t>(element));
+    factor[0] = factors.factor(static_cast<std::uint64_t>(element));
   else
     factors.pack(static_cast<std::uint64_t>(element), factor);
 }

@@ -104,7 +104,7 @@ struct QuantizedChunks {
 
   /// A thread's first element of a run, and its chunk.
   struct Place {
-    std::int64_t at, chunk;
+    std::int64_t element, chunk;
   };
   /// Element @p j of a thread is element lane + j * lanes of the chunk.
   template <int lanes>
@@ -157,7 +157,7 @@ struct QuantizedChunks {
   template <int lanes, class Count, std::size_t... S>
   KOKKOS_FUNCTION void read_states(Run const& r, Place place, Count count, Values<lanes>& x,
                                    std::index_sequence<S...>) const {
-    (decode<lanes, map_of[S]>(table[S]->number, r.states[S].codes + place.at,
+    (decode<lanes, map_of[S]>(table[S]->number, r.states[S].codes + place.element,
                               r.states[S].absmax[place.chunk], count, x.states[S]),
      ...);
   }
@@ -204,8 +204,8 @@ struct QuantizedChunks {
       most = most > magnitude ? most : magnitude;
     }
     float const absmax = std::bit_cast<float>(most);
-    encode<lanes, map>(table.bucket, values, divisor_of(absmax), count, to.codes + place.at);
-    if (place.at % quantization_chunk == 0) to.absmax[place.chunk] = absmax;
+    encode<lanes, map>(table.bucket, values, divisor_of(absmax), count, to.codes + place.element);
+    if (place.element % quantization_chunk == 0) to.absmax[place.chunk] = absmax;
   }
   template <int lanes, DynamicMap map, class Count>
   static KOKKOS_FUNCTION void encode(std::int32_t const* __restrict bucket,

@@ -227,7 +227,7 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
   bool const recomputes_blocks = pass.recompute == Recompute::block;
   if (pass.checkpoints) pass.checkpoints->begin(pass, trained_blocks());
   auto const input_of = [&](std::size_t block) {
-    return pass.checkpoints ? pass.checkpoints->place(pass, block)
+    return pass.checkpoints ? pass.checkpoints->input_buffer(pass, block)
                             : pass.allocate_stream(pass.positions(), parts_.width);
   };
   TensorView hidden = input_of(0);

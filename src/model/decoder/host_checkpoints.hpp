@@ -33,7 +33,7 @@ class HostCheckpoints {
   /// Allocates the slots in the arena of the pass. A pass that is only planned has no host memory.
   void begin(PassContext const& pass, Blocks const& blocks);
   /// Where the input of block @p i (the output of the last one, if there is none) may be written.
-  TensorView place(PassContext const& pass, std::size_t i) const;
+  TensorView input_buffer(PassContext const& pass, std::size_t i) const;
   /// After the input of block @p i was computed.
   void leave(PassContext const& pass, std::size_t i);
   /// After the last use of the slot of block @p i by a later one.

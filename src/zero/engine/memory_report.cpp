@@ -60,7 +60,7 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen) {
   double const n = plan.ranks();
   auto const parameters = static_cast<double>(plan.parameter_count());
-  double const gradients = MicroStepSums::places_of(config) * parameters *
+  double const gradients = MicroStepSums::copies_of(config) * parameters *
                            bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
   double const sharing = rules.shards_optimizer ? n : 1.0;
   bool const swaps = settings<ShardedStates>(config).optimizer_swap.has_value();

@@ -23,7 +23,7 @@ class ResidentGradients final : public GradientFlow {
         progress_(context.plan, units),
         sums_(context.config),
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
-              context.plan.padded_count() * sums_.places()),
+              context.plan.padded_count() * sums_.copies()),
         staging_(context, progress_, units.size()),
         reducer_(context, rules.averaging) {}
 
@@ -38,7 +38,7 @@ class ResidentGradients final : public GradientFlow {
     bool const first = progress_.open(unit);
     if (!direct()) return staging_.lend(unit, first);
     bool const overwrite = first && !sums_.adds();
-    auto const gradients = unit_gradients(unit, sums_.place());
+    auto const gradients = unit_gradients(unit, sums_.copy_index());
     if (overwrite) progress_.clear_untied(context_.compute, unit, gradients);
     return {parameter_views(context_.plan.unit(unit), gradients.data(), flat_.dtype()),
             overwrite ? memory::WriteMode::overwrite : memory::WriteMode::add};
@@ -50,7 +50,7 @@ class ResidentGradients final : public GradientFlow {
       add_staged(unit);
     } else {
       auto const sums = [&](int place) { return unit_gradients(unit, place); };
-      if (micro_.is_empty) clear_to_identity(context_.compute, sums(sums_.place()));
+      if (micro_.is_empty) clear_to_identity(context_.compute, sums(sums_.copy_index()));
       sums_.merge(context_.compute, sums);
     }
     if (micro_.last) reduce(unit);
@@ -111,7 +111,7 @@ class ResidentGradients final : public GradientFlow {
     if (sums_.adds()) {
       sums_.merge(context_.compute, lent.data, sums);
     } else {
-      kernels::cast(context_.compute, sums(sums_.place()), lent.data);
+      kernels::cast(context_.compute, sums(sums_.copy_index()), lent.data);
       sums_.merge(context_.compute, sums);
     }
     staging_.give_back(lent, context_.compute.record());

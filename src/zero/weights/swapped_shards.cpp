@@ -16,7 +16,7 @@ std::size_t in_pages(std::size_t bytes) { return round_up(bytes, memory::swap_al
 struct Placement {
   struct Place {
     bool is_in_memory = false;
-    std::size_t at = 0;  ///< first element in memory, or first byte in the file
+    std::size_t begin = 0;  ///< first element in memory, or first byte in the file
     std::size_t swapped_index = 0;
   };
   std::vector<Place> places;  ///< of each unit
@@ -185,7 +185,7 @@ class SwappedShards final : public ShardStore {
     return placement_.places[position(unit)];
   }
   bool is_in_memory(UnitIndex unit) const { return place_of(unit).is_in_memory; }
-  std::size_t place(UnitIndex unit) const { return place_of(unit).at; }
+  std::size_t place(UnitIndex unit) const { return place_of(unit).begin; }
   std::size_t buffer_index(UnitIndex unit) const {
     return place_of(unit).swapped_index % buffers_.size();
   }

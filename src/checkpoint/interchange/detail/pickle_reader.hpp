@@ -53,7 +53,7 @@ class Pickle {
   friend class PickleValue;
   friend class PickleMachine;
   struct Range {
-    std::uint32_t at = 0, bytes = 0;  ///< in text_
+    std::uint32_t begin = 0, bytes = 0;  ///< in text_
   };
   struct Node {
     Kind kind = Kind::none;
@@ -68,7 +68,7 @@ class Pickle {
         items;  ///< tuple, list; dict and object: key, value, key, value, ... or elements
   };
   std::string_view view(Range range) const {
-    return std::string_view(text_).substr(range.at, range.bytes);
+    return std::string_view(text_).substr(range.begin, range.bytes);
   }
 
   std::string text_, source_;
