@@ -214,8 +214,8 @@ struct PlainLoop {
 
 /// A plain loop over arrays in all forms.
 struct Sweep {
-  Streams streams;  ///< as in the kernel
-  Streams lines;    ///< as in the loop
+  Streams streams;  ///< arrays as the kernel has them
+  Streams lines;    ///< arrays as the loop has them
   using Run = void (*)(std::int64_t n, Arrays const& arrays, std::byte* sums);
   std::array<Run, std::size(forms)> run;
   int form_count;

@@ -224,7 +224,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   /// A graph's form is the number of its pieces of work.
   std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_replayed{0}, graphs_held{0},
       graphs_broken{0};                     // broken: events on a stream under capture
-  std::atomic<bool> refuses_graphs{false};  ///< as when there is no memory for them
+  std::atomic<bool> refuses_graphs{false};  ///< simulates a device without memory for graphs
   void begin_capture(Stream stream) override { collected_[stream]; }
   Captured launch_captured(Stream stream, Graph& graph) override {
     auto work = collected_.extract(stream).mapped();

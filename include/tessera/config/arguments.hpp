@@ -95,7 +95,7 @@ struct TrainingArguments {
   std::string master_weights = "auto";
   double label_smoothing_factor = 0.0;
   std::optional<double> neftune_noise_alpha;
-  bool gradient_checkpointing = false;  ///< the same as recompute block
+  bool gradient_checkpointing = false;  ///< means recompute block
   Recompute recompute = Recompute::none;
 
   // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().
@@ -146,7 +146,7 @@ struct TrainingArguments {
       threads;                       ///< OpenMP threads per rank; none: the cores of the launcher
   double time_limit_minutes = 0.0;   ///< 0: the limit of the batch system
   bool auto_tune = false;            ///< search for the fastest configuration first
-  double tune_minutes = 5.0;         ///< of that search
+  double tune_minutes = 5.0;         ///< minutes for auto_tune
   std::string collectives = "auto";  ///< between nodes: auto, flat or two-level
   /// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
   std::string reproducible = "run";

@@ -26,7 +26,7 @@ struct Offload {
   std::int64_t intra_op_parallelism = 1;              ///< threads of a transfer
   bool single_submit = false, overlap_events = true;
   bool pin_memory = true;             ///< host memory of what is copied between host and device
-  bool parameters_pin_memory = true;  ///< the same for the weights
+  bool parameters_pin_memory = true;  ///< pinned memory for the weights
   double ratio = 1.0;                 ///< part of the elements that the host updates
   std::int64_t delay_from = 0;        ///< first step whose update overlaps the next one; 0: none
   bool uses_nvme() const {

@@ -32,7 +32,7 @@ struct Reporting {
   bool dump_state = false;
   /// Directories; empty: not written.
   std::filesystem::path tensorboard;          ///< Train/Samples/..., by samples: DeepSpeed's
-  std::filesystem::path csv;                  ///< the same values
+  std::filesystem::path csv;                  ///< the values as CSV
   std::filesystem::path trainer_tensorboard;  ///< train/..., by steps: --report_to tensorboard
   std::optional<FlopsProfiler> flops_profiler;
   std::optional<CommsLogger> comms_logger;

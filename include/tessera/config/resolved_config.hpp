@@ -73,7 +73,7 @@ struct ResolvedConfig {
   /// Consecutive ranks whose gradients are summed before they leave the node: place_on_nodes() sets
   /// it. 0: gradients move as values.
   std::int64_t gradient_node_size = 0;
-  bool reproducible_world = false;  ///< the same bits for any power of two of ranks
+  bool reproducible_world = false;  ///< equal bits for any power of two of ranks
   bool reduce_once = false;         ///< see zero::ShardedGradients
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;

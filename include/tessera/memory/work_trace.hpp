@@ -35,7 +35,7 @@ struct PlannedWork {
   std::size_t sent = 0;      ///< of a collective: by this rank, as a CollectiveRecord counts
   char const* name = "";     ///< "all_gather"
   std::string group{};       ///< of a collective: its group's name; empty: all ranks
-  int ranks = 0;             ///< of that group
+  int ranks = 0;             ///< ranks of the group
   std::vector<int> after{};  ///< earlier pieces, of any queue, that have to finish first
 };
 std::string_view name_of(PlannedWork::Kind kind);

@@ -32,7 +32,7 @@ enum class Encoding {
 
 /// What the ranks that replicate the optimizer (ZeRO stage 0) have of a state.
 enum class Copies {
-  equal,   ///< the same values on all
+  equal,   ///< every rank has equal values
   own,     ///< each rank its own values; checkpoints have their mean
   sharded  ///< each rank its shard, as in the other stages
 };

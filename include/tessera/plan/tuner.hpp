@@ -23,7 +23,7 @@ struct Trial {
 struct TuningResult {
   std::vector<Trial> trials;  ///< in the order of measuring; a choice may be there twice
   std::size_t open = 0;       ///< choices that the arguments leave open
-  std::size_t admitted = 0;   ///< of them, those that fit by the plan
+  std::size_t admitted = 0;   ///< open choices that fit by the plan
   std::string ended_by;       ///< "every candidate that could win", ...
   std::optional<Trial> best;  ///< none: nothing ran
   double seconds = 0.0;       ///< of the search

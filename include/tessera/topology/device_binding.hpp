@@ -40,7 +40,7 @@ std::vector<std::string> device_view_findings(Environment const& environment);
 
 /// The device of a rank, named the same in all processes.
 struct RankDevice {
-  std::string node;  ///< the same text for all ranks of a node
+  std::string node;  ///< a text that is equal for all ranks of a node
   std::string bus;   ///< PCI address
   std::string uuid;  ///< of the device or MIG instance
 };

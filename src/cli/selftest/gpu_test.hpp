@@ -20,7 +20,7 @@ struct GpuFigures {
   double products = 0.0;                      ///< bf16
   double to_device = 0.0, from_device = 0.0;  ///< pinned host memory
   std::int64_t tested_bytes = 0;              ///< of memory that was written and read back
-  std::int64_t wrong_bytes = 0;               ///< of those
+  std::int64_t wrong_bytes = 0;               ///< tested bytes that had other values
   std::int64_t wrong_products = 0;            ///< elements
 };
 

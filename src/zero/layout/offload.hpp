@@ -57,7 +57,7 @@ struct Offload {
   std::int64_t numel(Ownership const& ownership) const;
 
   UnitIndex end = first_unit;  ///< one after the last unit that the host updates
-  TileList tiles;              ///< of those units
+  TileList tiles;              ///< tiles of the units that the host updates
   int buffer_count = 0;
   std::int64_t delay_from = 0;                            ///< OptimizerOffload::delay_from
   memory::MemorySpace space = memory::MemorySpace::host;  ///< of what crosses the link

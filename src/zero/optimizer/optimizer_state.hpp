@@ -101,7 +101,7 @@ class OptimizerState {
   WeightStore& weights_;
   GradientFlow& gradients_;
   HostUpdate* host_;               ///< null: nothing is offloaded
-  HostGradients* host_gradients_;  ///< of what is
+  HostGradients* host_gradients_;  ///< gradients of the offloaded units; null: nothing is offloaded
   UpdateSchedule schedule_;
   StateTable states_;
   StateShards shards_;

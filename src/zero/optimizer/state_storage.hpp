@@ -75,7 +75,7 @@ struct StorageInputs {
   std::vector<StateLayout> const& states;
   PartitionPlan const& plan;
   WeightStore& weights;
-  memory::MemorySpace space;  ///< of what is in memory
+  memory::MemorySpace space;  ///< memory space of the values in memory
 };
 /// States of the units from @p begin to @p end whose home is the memory, and the working weights.
 std::unique_ptr<StateStorage> make_memory_storage(StorageInputs const& inputs, UnitIndex begin,

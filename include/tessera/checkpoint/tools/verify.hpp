@@ -29,7 +29,8 @@ struct VerifyOptions {
 struct VerifyReport {
   std::int64_t files = 0, tensors = 0, bytes = 0;  ///< checked
   std::int64_t damages = 0;                        ///< found; the first of them are in `found`
-  std::int64_t unreadable = 0;  ///< of these: manifest or shards that the system does not open
+  /// damages that are manifests or shards that the system does not open
+  std::int64_t unreadable = 0;
   std::vector<Damage> found;
   std::vector<std::string> problems;  ///< texts of `found`, and a last line when there are more
   bool ok() const { return damages == 0; }

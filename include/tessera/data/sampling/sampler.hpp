@@ -38,7 +38,7 @@ struct SamplerConfig {
   /// consecutive ones, each sample once, and LastMicroStep::drop drops an incomplete micro-batch.
   /// Ranks may get empty micro-batches in the last step of an epoch. See the order of each value.
   enum class Numbering {
-    accelerate,  ///< as below, by micro-step and rank
+    accelerate,  ///< by micro-step and rank
     by_step,     ///< micro-step i of rank r has number i * ranks + r
     by_rank,     ///< rank r has consecutive ones; their number is a power of two in a short step
   };

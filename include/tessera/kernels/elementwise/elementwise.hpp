@@ -69,7 +69,7 @@ void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTens
 /// Uniform random numbers in [-magnitude, magnitude).
 struct Noise {
   float magnitude = 0.0f;
-  Dropout numbers;  ///< those of this dropout, whatever its p
+  Dropout numbers;  ///< random numbers of this dropout, whatever its p
 };
 
 /// data [n] T += noise.

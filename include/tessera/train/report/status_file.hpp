@@ -52,7 +52,7 @@ class StatusFile {
  private:
   void end(Ending const& ending);
   void write();
-  std::timed_mutex mutex_;  ///< of everything below
+  std::timed_mutex mutex_;  ///< guards everything below
   std::filesystem::path file_;
   ConfigTree document_;
   std::optional<State> state_;

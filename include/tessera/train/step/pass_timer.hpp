@@ -50,7 +50,7 @@ struct PhaseTimes {
   double forward = 0.0;   ///< embedding and blocks
   double backward = 0.0;  ///< head, blocks and embedding
   double step = 0.0;      ///< what reduction is left, norm, update, all-gather
-  WorkTimes work;         ///< the same time by kinds of work
+  WorkTimes work;         ///< the step's time by kinds of work
 };
 
 struct UnitTime {
