@@ -71,9 +71,8 @@ int ShmTransport::access_words(int q) const {
   std::uint64_t theirs = 0;
   int const error = read_peer_memory(words, reinterpret_cast<std::byte*>(&theirs), sizeof theirs);
   if (error != 0) return error;
-  if (theirs != first_word + to_size(q))
-    return ESRCH;  // in this namespace another process has
-                   // that number
+  // another process of this namespace may have that number
+  if (theirs != first_word + to_size(q)) return ESRCH;
   std::uint64_t const& own = words_.front();
   return write_peer_memory({words.pid, words.address + (to_size(group_.rank) + 1) * sizeof own},
                            reinterpret_cast<std::byte const*>(&own), sizeof own);
