@@ -87,7 +87,7 @@ class OptionTable {
   /// The options under @p prefix convert text, numbers and booleans into each other, and take
   /// "auto" as their default, as DeepSpeed's typed blocks do.
   void convert_values(std::string_view prefix);
-  /// By name or alias; `-` and `_` are the same. Null when unknown.
+  /// Finds an option by name or alias; `-` and `_` are the same. Null when unknown.
   Option const* find(std::string_view name) const;
   /// Every name and alias.
   std::vector<std::string> names() const;

@@ -19,7 +19,7 @@
 
 namespace tessera::memory {
 
-/// In the order of the model's list of units: 0 is the embedding.
+/// Index in the model's list of units: 0 is the embedding.
 enum class UnitIndex : int {};
 
 constexpr UnitIndex first_unit{0};

@@ -19,8 +19,8 @@ struct LadderStep {
 /// NVMe. Steps that the machine lacks are left out.
 std::vector<LadderStep> ladder(Planner& planner);
 
-/// For a model that fits nowhere: changes of the run or the machine after which it fits, the
-/// smallest of each kind, as "--nodes 4". Empty: none was found.
+/// Returns for a model that fits nowhere the changes of the run or the machine after which it fits,
+/// the smallest of each kind, as "--nodes 4". Empty: none was found.
 std::vector<std::string> changes_that_fit(Planner& planner);
 
 }  // namespace tessera::plan

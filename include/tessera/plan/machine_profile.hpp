@@ -34,7 +34,7 @@ struct ProductSpeed {
   bool operator==(ProductSpeed const&) const = default;
 };
 
-/// Per rank where nothing else is said. Zero: unknown.
+/// Figures of a machine, per rank where nothing else is said. Zero: unknown.
 struct MachineProfile {
   std::string name, source;  ///< source: where the figures are from, one line
   bool measured = false;

@@ -42,7 +42,7 @@ void add_stored_states(Manifest const& manifest, std::vector<std::vector<StoredS
       }
 }
 
-/// By place in the file.
+/// Returns the stored states of each shard, ordered by their offset in the file.
 std::vector<std::vector<StoredState>> stored_states_of(Manifest const& manifest,
                                                        std::vector<Manifest> const& reduced) {
   std::vector<std::vector<StoredState>> shards(manifest.shards.size());

@@ -38,7 +38,7 @@ struct Candidate {
   Recompute recompute = Recompute::none;
   train::MemoryPlan plan;
 
-  /// Into the memory of the device; of the host where the model computes there.
+  /// Whether it fits into the memory of the device, or of the host where the model computes there.
   bool fits(std::int64_t limit) const {
     return static_cast<std::int64_t>(plan.total() - plan.in_host()) <= limit;
   }

@@ -28,9 +28,9 @@ struct PathLimits {
 
 enum class Vendor { intel, other };
 
-/// For groups of this many ranks on processors of this vendor.
+/// Returns the limits for groups of this many ranks on processors of this vendor.
 PathLimits path_limits(Vendor vendor, int ranks);
-/// On this processor.
+/// Returns the limits on this processor.
 PathLimits path_limits(int ranks);
 
 /// Bytes from which on a copy on this processor writes past the caches. A smaller one may still be

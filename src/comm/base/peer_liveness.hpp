@@ -57,7 +57,7 @@ class PeerLiveness {
  private:
   std::vector<Peer> peers_;
   topology::MpiSession const* session_;
-  /// Per rank: /proc of this process shows the start time that the peer has reported.
+  /// Whether /proc of this process shows the start time that the peer has reported, by rank.
   std::vector<char> observable_;
 };
 

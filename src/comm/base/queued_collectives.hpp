@@ -70,7 +70,7 @@ class QueuedCollectives final : public Collectives {
   /// @param send of an all_to_all_v
   Pending enqueue(Operation const& operation, memory::Event after,
                   std::function<void(Transport&)> body, Parts const* send = nullptr);
-  /// In the calling thread, which would wait for it. @pre may_run_in_caller()
+  /// Runs an operation in the calling thread, which would wait for it. @pre may_run_in_caller()
   Pending run_in_caller(Operation const& operation, memory::Event const& after,
                         std::function<void(Transport&)> const& body);
   /// Nothing is in flight and nothing has failed.

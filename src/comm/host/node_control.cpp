@@ -157,7 +157,7 @@ void NodeControl::check_missing(Operation const& o, PeerWait& wait) {
   }
 }
 
-/// Without a sleep; false when it does not.
+/// Polls without a sleep; false when the phase does not complete.
 bool NodeControl::completes_soon() const {
   bool const waits_itself = SynchronousCalls::active();
   bool const yielding = waits_itself && waiting_ == Waiting::yield;

@@ -96,7 +96,7 @@ class ShmTransport final : public ProcessTransport {
   /// 0, or errno of an access to the words of another rank. Each rank has one to read, then one for
   /// each rank to write.
   int access_words(int rank) const;
-  /// After @p error of an access to the memory of @p rank.
+  /// Throws the error of an access to the memory of @p rank that failed with @p error.
   [[noreturn]] void fail(Operation const& operation, char const* access, int rank,
                          std::size_t bytes, int error);
   void copy(Operation const& operation, Part const& from, std::byte* to, std::size_t bytes);

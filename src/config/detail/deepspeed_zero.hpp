@@ -23,7 +23,7 @@ void add_zero_optimization(OptionTable& t);
 /// The keys of zero_optimization that name groups of ranks: MiCS and hpZ.
 void add_groups(OptionTable& table);
 
-/// After the stage is resolved. Sizes are checked when the number of ranks is known
+/// Resolves groups after the stage. Sizes are checked when the number of ranks is known
 /// (place_on_nodes).
 /// @param written the value of a key that is neither missing nor "auto", else null
 /// @throws ConfigError naming keys that cannot be together, and what to change
@@ -36,7 +36,7 @@ void resolve_communication(std::function<ConfigTree const*(std::string const& ke
 /// The keys of zero_optimization that quantize communication: ZeRO++ qwZ and qgZ, LoCo.
 void add_quantization(OptionTable& table);
 
-/// After the stage and the groups are resolved.
+/// Resolves quantization after the stage and the groups.
 /// @param written the value of a key that is neither missing nor "auto", else null
 /// @throws ConfigError naming keys that cannot be together, and what to change
 void resolve_quantization(std::function<ConfigTree const*(std::string const& key)> const& written,

@@ -85,7 +85,7 @@ namespace tessera::data::detail {
 //   Megatron  .idx: "MMIDIDX\0\0", uint64 1, uint8 dtype, uint64 sequences, uint64 documents + 1,
 //             int32 length of each sequence, int64 offset of each, int64 documents; .bin: ids
 
-/// By the extension: .bin or .idx.
+/// Whether the extension is .bin or .idx.
 bool is_token_file(std::filesystem::path const& file);
 
 /// The ids of all documents, one after the other, memory-mapped read-only.

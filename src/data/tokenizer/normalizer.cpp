@@ -65,7 +65,7 @@ struct Decomposed {
   char32_t code;
   bool begins;  ///< the first of an input character
 };
-/// Without the order of combining marks.
+/// Decomposes a text without ordering its combining marks.
 std::vector<Decomposed> decompose(std::string_view text, int form) {
   std::vector<Decomposed> out;
   auto const options =

@@ -49,7 +49,7 @@ struct FlashPair {
     std::int64_t head, t0, s0;
     int thread;
   };
-  /// In scratch, rows of Width + 4.
+  /// Operands in scratch memory, in rows of Width + 4.
   struct Operands {
     float *k, *v, *q, *dout;
   };

@@ -227,8 +227,8 @@ class Ranks {
         below_(table.below.data()),
         last_(_mm512_set1_ps(table.last)) {}
 
-  /// In units of 2^-fraction_bits, rounded to nearest. Errors of the lines are below half a unit,
-  /// so that ranks are right where the fraction is not 0.
+  /// Ranks in units of 2^-fraction_bits, rounded to nearest. Errors of the lines are below half a
+  /// unit, so that ranks are right where the fraction is not 0.
   __m512i operator()(__m512 x) const {
     __m512i const octave = _mm512_srli_epi32(_mm512_castps_si512(x), 23);
     __m512 const rise = _mm512_mul_ps(x, slope_[octave]);

@@ -51,7 +51,8 @@ struct QuantizationTable {
 };
 
 QuantizationTable const& host_table(DynamicMap map);
-/// In memory of the queue's space. The first call for a device waits until its copy is complete.
+/// Returns the table in memory of the queue's space. The first call for a device waits until its
+/// copy is complete.
 QuantizationTable const* table_for(Queue& q, DynamicMap map);
 
 /// Zeros have no largest magnitude to divide by.

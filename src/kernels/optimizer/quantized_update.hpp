@@ -49,7 +49,7 @@ struct QuantizedChunks {
   int runs;
   Run run[max_runs];
 
-  /// On the host: an item is one thread's.
+  /// Updates an item on the host, where one thread has it.
   KOKKOS_FUNCTION void operator()(std::int64_t item) const {
     Coefficients c;
     if (!decide(c)) return;
@@ -58,7 +58,7 @@ struct QuantizedChunks {
     for (std::int64_t k = first; k < first + chunks_of_item; ++k)
       if (k * quantization_chunk < r.numel) update<1>(c, r, k, 0, Alone());
   }
-  /// On a device.
+  /// Updates an item on a device, where a team has it.
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
     Coefficients c;

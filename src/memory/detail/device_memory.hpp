@@ -34,7 +34,7 @@ class DeviceMemory {
   DeviceMemory(DeviceMemory const&) = delete;
 
   DeviceApi& api() const { return api_; }
-  /// With the bound of limit_memory().
+  /// Returns free and total memory within the bound of limit_memory().
   DeviceApi::MemoryInfo info() const;
 
   /// Zeroed for all later work on streams. Null when there is not enough.

@@ -31,7 +31,7 @@ HeadWeights acquire_head(UnitIndex unit, LmHead const& head, Embedding const& em
   return out;
 }
 
-/// To host memory. Waits for the queue.
+/// Copies a tensor to host memory and waits for the queue.
 std::vector<float> read_back(Queue& compute, TensorView from, std::string_view what) {
   std::vector<float> out(static_cast<std::size_t>(from.numel()));
   memory::copy(compute, out.data(), from.as<float>(), from.bytes());

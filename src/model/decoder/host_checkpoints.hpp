@@ -34,11 +34,11 @@ class HostCheckpoints {
   void begin(PassContext const& pass, Blocks const& blocks);
   /// Where the input of block @p i (the output of the last one, if there is none) may be written.
   TensorView input_buffer(PassContext const& pass, std::size_t i) const;
-  /// After the input of block @p i was computed.
+  /// Starts the copy of the input of block @p i to the host after it was computed.
   void leave(PassContext const& pass, std::size_t i);
   /// After the last use of the slot of block @p i by a later one.
   void come_back(PassContext const& pass, std::size_t i);
-  /// Before the backward pass of block @p i.
+  /// Orders the backward pass of block @p i after the return of its input.
   void arrive(PassContext const& pass, std::size_t i) const;
 
  private:

@@ -135,7 +135,8 @@ struct BackwardLeases {
   kernels::WriteMode mode() const { return gradients.mode(); }
   /// The gradient of parameter @p i of the unit.
   kernels::GradientTarget gradient(std::size_t i) const { return {gradients[i], mode()}; }
-  /// For kernels that always write one: of a frozen parameter @p numel elements that nobody reads.
+  /// Returns the gradient for kernels that always write one: of a frozen parameter @p numel
+  /// elements that nobody reads.
   kernels::GradientTarget gradient_or_unread(PassContext const& pass, std::size_t i,
                                              std::int64_t numel) const {
     if (!gradients[i].empty()) return gradient(i);

@@ -176,7 +176,7 @@ std::string reason_to_resume(config::TrainingArguments const& arguments, FreshSt
   return "";
 }
 
-/// Before anything of the checkpoint can be refused.
+/// Logs why the run resumes, before anything of the checkpoint can be refused.
 void say_why_resumed(fs::path const& found, FreshStart asked, std::string const& reason) {
   std::string const what = concat("resuming ", found.string(), " in spite of ");
   if (asked == FreshStart::overwrite)

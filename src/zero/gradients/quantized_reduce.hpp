@@ -40,7 +40,7 @@ class QuantizedReduce {
   /// Every rank continues with an equal part of the sums, as a run does that loads them. The view
   /// is valid until the next call. Collective, blocks the host.
   void save_errors(std::vector<StateView>& states);
-  /// From the values that the caller has written into the view. Collective.
+  /// Loads errors from the values that the caller has written into the view. Collective.
   void load_errors();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-/// Per unit: the progress of its gradients in this micro-step, and which elements no kernel
+/// Follows per unit the progress of its gradients in this micro-step, and which elements no kernel
 /// overwrites.
 
 #include <vector>

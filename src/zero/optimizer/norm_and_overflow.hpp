@@ -27,20 +27,20 @@ class NormAndOverflow {
   /// Each rank reads its own shards (@p shards), also where it holds all gradients. Collective.
   void compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
                kernels::GradientLimits const& limits);
-  /// From the squares that were summed before the gradients left the device.
+  /// Computes the norm from the squares that were summed before the gradients left the device.
   void compute(HostGradients const& gradients, kernels::GradientLimits const& limits);
   /// Whether the update must know the sums of all ranks, to clip or to skip.
   bool precedes_update() const { return precedes_update_; }
-  /// In the memory where the update's kernels read it.
+  /// Returns the control in the memory where the update's kernels read it.
   kernels::GradientControl const* control() const { return &decision()->control; }
-  /// In host memory, after read().
+  /// Returns the control in host memory, after read().
   kernels::GradientControl const* host_control() const { return &host_decision()->control; }
   /// read() does not wait, so that a skipped update need not be enqueued. Equal on all ranks.
   bool is_on_host() const { return !read_back_.data(); }
   /// Blocks the host; after the update is enqueued where the update may precede the sums.
   /// @throws PeerLostError when a rank is missing
   kernels::StepDecision read();
-  /// After read().
+  /// Returns the step's sums, after read().
   StepSums sums() const;
 
  private:

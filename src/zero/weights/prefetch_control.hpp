@@ -35,7 +35,7 @@ class PrefetchControl {
   void transfer(std::size_t index, memory::Event const& begin, memory::Event const& end);
   /// A drive reads @p unit after @p begin, until @p end.
   void read(UnitIndex unit, memory::Event const& begin, memory::Event const& end);
-  /// After the last acquisition's computation.
+  /// Ends a pass after the last acquisition's computation.
   void end_pass();
 
   /// Acquisitions ahead that may be transferred, and read from a drive.

@@ -31,7 +31,7 @@ class QuantizedGather final : public GatherSource {
   ShardStore& shards_;
   kernels::QuantizedFormat format_;
   BufferPool pool_;
-  /// For each unit the codes between start() and finish() or drop().
+  /// Codes of each unit between start() and finish() or drop().
   std::vector<std::optional<BufferPool::Entry>> codes_;
 };
 

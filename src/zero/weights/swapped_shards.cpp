@@ -121,7 +121,8 @@ class SwappedShards final : public ShardStore {
     buffer_of(unit).is_open = false;
     buffer_of(unit).free = {context_.compute.record()};
   }
-  /// Without effect where the values have changed through region_outside_step().
+  /// Writes the changed shard to the file; it has no effect where the values have changed through
+  /// region_outside_step().
   void close_changed(UnitIndex unit) override {
     if (is_in_memory(unit) || !buffer_of(unit).is_open) return;
     auto& buffer = buffer_of(unit);

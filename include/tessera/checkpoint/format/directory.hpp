@@ -79,7 +79,8 @@ struct CheckpointInfo {
   std::string problem;        ///< why it is not complete
   bool made_progress = true;  ///< its last step updated the weights
 };
-/// By step. Accepts a run directory too. Names that are no checkpoint's are not listed.
+/// Lists checkpoints in the order of their steps; @p checkpoints may be a run directory. Names that
+/// are no checkpoint's are not listed.
 /// @throws IoError when the directory cannot be read
 std::vector<CheckpointInfo> list_checkpoints(std::filesystem::path const& checkpoints);
 

@@ -118,7 +118,7 @@ struct Manifest {
   }
   /// The names of `states` and `reduced_states`.
   std::vector<std::string> state_names() const;
-  /// For each reduced state: the files of this manifest with its tensors, as the only state.
+  /// Returns a manifest per reduced state: it has these files, and the tensors of that state only.
   std::vector<Manifest> reduced_manifests() const;
   /// Index in `states`. @throws DataError naming the states that exist.
   std::size_t state_index(std::string const& name) const;

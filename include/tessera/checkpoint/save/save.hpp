@@ -52,7 +52,7 @@ struct SaveRequest {
   /// Empty: one file per rank.
   std::vector<Rank> file_starts = {};
   std::optional<ModelFiles> model_files = {};
-  /// For the manifest; read on rank 0 only.
+  /// Parts of the manifest; only rank 0 reads them.
   ConfigTree model_config, resolved_config, trainer_state, versions;
   ConfigTree frozen = {};  ///< as Manifest::frozen
 };

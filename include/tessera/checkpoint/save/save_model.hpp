@@ -47,8 +47,9 @@ struct SavedModel {
 SavedModel save_model(SaveModelRequest const& request, zero::StateView const& weights,
                       comm::Collectives& comm);
 
-/// Before a run trains: whether its end will fit. Rank 0 compares the free space with the bytes of
-/// the final model and, where the run saves, of one checkpoint more than there are. Collective.
+/// Checks before a run trains whether its end will fit. Rank 0 compares the free space with the
+/// bytes of the final model and, where the run saves, of one checkpoint more than there are.
+/// Collective.
 /// @param checkpoint  a save of the run; null: it makes none
 /// @throws IoError on every rank
 void require_room(SaveModelRequest const& model, SaveRequest const* checkpoint,

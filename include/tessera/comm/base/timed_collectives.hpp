@@ -52,7 +52,8 @@ class TimedCollectives final : public Collectives {
     /// Lines of text; empty without rows.
     std::string table() const;
   };
-  /// Without rows when the ranks have not measured the same calls. Collective; not measured itself.
+  /// Returns the stragglers; there are no rows when the ranks have not measured the same calls.
+  /// Collective; not measured itself.
   Stragglers stragglers();
   /// entries() and @p stragglers as one object, times in seconds.
   ConfigTree json(Stragglers const& stragglers) const;

@@ -73,7 +73,8 @@ struct AttentionSaved {
 void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradients const& to,
                         AttentionInput const& from, AttentionSaved const& saved,
                         TensorView workspace);
-/// On a device one element per row of a head (delta); on the host complete fp32 rows as well.
+/// Returns the elements of the workspace: on a device one per row of a head (delta), on the host
+/// complete fp32 rows as well.
 std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape);
 
 }  // namespace tessera::kernels

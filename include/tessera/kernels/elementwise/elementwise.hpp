@@ -40,8 +40,8 @@ struct Dropout {
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;
   std::uint64_t first_element = 0;
-  /// In the queue's memory, or null: adds place->stream to `stream`, and elements_per_row for each
-  /// row before place->first_row to `first_element`.
+  /// Place in the queue's memory, or null: adds place->stream to `stream`, and elements_per_row for
+  /// each row before place->first_row to `first_element`.
   DropoutPlace const* place = nullptr;
   std::uint64_t elements_per_row = 0;
 };

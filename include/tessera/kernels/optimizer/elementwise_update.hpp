@@ -60,7 +60,7 @@ struct QuantizedValues {
   float* absmax = nullptr;
 };
 
-/// On the host, with memory of the host.
+/// Converts quantized values in host memory to fp32 on the host.
 void dequantize(QuantizedValues from, DynamicMap map, std::span<float> out);
 /// The nearest codes for the absmax that @p out has; of dequantized numbers those that they came
 /// from, or others with the same values.

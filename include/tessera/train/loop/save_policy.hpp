@@ -54,7 +54,7 @@ class SavePolicy {
     RunLog& log;
     Deadline& deadline;
   };
-  /// With AsyncSave::on the memory of a snapshot is taken now. @throws OutOfMemoryError
+  /// Takes the memory of a snapshot now with AsyncSave::on. @throws OutOfMemoryError
   SavePolicy(Options const& options, Parts const& parts, MakeRequest make_request);
 
   /// Saves; waits first for a save that is in flight. Collective.

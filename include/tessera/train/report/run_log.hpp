@@ -55,7 +55,8 @@ class RunLog {
   };
   /// A record in metrics.jsonl; also a log line when one is due, else the status line.
   void step(StepRecord const& record);
-  /// After evaluation and save of the step: when it had a log line, throughput counts from here.
+  /// Ends a step after its evaluation and save: when it had a log line, throughput counts from
+  /// here.
   void end_step();
   void evaluation(std::int64_t step, double epoch, EvaluationResult const& result);
   /// Logs the result of --do_predict.

@@ -32,7 +32,7 @@ class StatusFile {
   /// The batch system stops this attempt after @p steps steps. @returns how many attempts in a row
   /// it stopped after at most one step, this one included
   int attempt_stops(std::int64_t steps);
-  /// For the next write: the last step is done and the model is written.
+  /// Notes for the next write that the last step is done and the model is written.
   void training_completed() { set("completed", true); }
   struct Ending {
     State state = State::failed;

@@ -38,8 +38,8 @@ enum class MicroStepGradients { count, are_discarded };
 /// model, then finish_step().
 class Engine : public Weights, public memory::ParamProvider {
  public:
-  /// From the next step on; the optimizer has hyperparameters beta1 and beta2. A schedule calls it
-  /// before each step, so that checkpoints need not store it.
+  /// Sets the betas from the next step on; the optimizer has hyperparameters beta1 and beta2. A
+  /// schedule calls it before each step, so that checkpoints need not store it.
   virtual void set_betas(double beta1, double beta2) = 0;
   virtual void begin_step() = 0;
   /// @param index of @p count micro-steps of the step
@@ -79,7 +79,8 @@ class Engine : public Weights, public memory::ParamProvider {
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
                                     memory::Queue& compute);
-/// On the mesh of replicas and shard groups that @p config describes. @param comm all ranks
+/// Makes an engine on the mesh of replicas and shard groups that @p config describes. @param comm
+/// all ranks
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
                                     comm::Collectives& comm, memory::Queue& compute);

@@ -61,7 +61,7 @@ class Weights : public virtual memory::WeightProvider {
 std::unique_ptr<Weights> make_weights(EngineConfig const& config,
                                       std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
                                       memory::Queue& compute);
-/// On the mesh of replicas and shard groups that @p config describes.
+/// Makes weights on the mesh of replicas and shard groups that @p config describes.
 /// @param comm all ranks; outlives the weights
 std::unique_ptr<Weights> make_weights(EngineConfig const& config,
                                       std::vector<memory::UnitSpec> const& units,

@@ -25,8 +25,8 @@ class File {
   /// A new file; one that exists is an error.
   static File create(std::filesystem::path const& path);
   static File open_write(std::filesystem::path const& path);
-  /// For write_aligned(), past the page cache (O_DIRECT); not open where the file system is not a
-  /// local one or has no such way.
+  /// Opens a file for write_aligned() past the page cache (O_DIRECT); it is not open where the file
+  /// system is not a local one or has no such way.
   static File open_direct(std::filesystem::path const& path);
   ~File();
   File(File&& other) noexcept;

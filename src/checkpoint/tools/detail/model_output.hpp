@@ -13,7 +13,7 @@
 namespace tessera::checkpoint::detail {
 
 enum class OutputFormat { directory, safetensors, torch, hdf5 };
-/// By the suffix: .safetensors; .bin, .pt, .pth; .h5, .hdf5; else a directory.
+/// Returns the format by the suffix: .safetensors; .bin, .pt, .pth; .h5, .hdf5; else a directory.
 OutputFormat output_format(std::filesystem::path const& output);
 
 /// What is known before the first byte is written.

@@ -34,7 +34,7 @@ int place_in_block(std::string const& name) {
   return has(".mlp.") ? 2 : 3;
 }
 
-/// In the order of model.named_parameters().
+/// Returns the parameters in the order of model.named_parameters().
 Parameters module_order(std::vector<memory::UnitSpec> const& units) {
   Parameters all;
   for (auto const& unit : units) {
