@@ -33,7 +33,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   FakeDevice() : previous_(memory::detail::replace_device_api(this)) {}
   ~FakeDevice() override {
     memory::detail::replace_device_api(previous_);
-    for (auto const stream : dropped_) delete lane(stream);
+    for (auto const stream : dropped_) delete queue_of(stream);
     for (auto const& [bytes, data] : freed_) std::free(data);
   }
 
@@ -95,7 +95,7 @@ class FakeDevice : public memory::detail::DeviceApi {
     std::lock_guard const lock(mutex_);
     auto const found = device_.find(data);
     std::size_t const bytes = found->second;
-    lane(stream)->submit([=] { std::memset(data, 0xDD, bytes); });
+    queue_of(stream)->submit([=] { std::memset(data, 0xDD, bytes); });
     device_.erase(found);
     held -= bytes;
     freed_.emplace(bytes, data);
@@ -105,7 +105,7 @@ class FakeDevice : public memory::detail::DeviceApi {
     std::lock_guard const lock(mutex_);
     ++trims;
     for (auto const& [bytes, data] : freed_)
-      lane(pool_stream_)->submit([data = data] { std::free(data); });
+      queue_of(pool_stream_)->submit([data = data] { std::free(data); });
     freed_.clear();
     freed_bytes_ = 0;
   }
@@ -181,12 +181,12 @@ class FakeDevice : public memory::detail::DeviceApi {
   void record(Event event, Stream stream) override {
     expect_no_host_call();
     graphs_broken += collected_.contains(stream);
-    *point(event) = lane(stream)->record();
+    *point(event) = queue_of(stream)->record();
   }
   void wait(Stream stream, Event event) override {
     expect_no_host_call();
     graphs_broken += collected_.contains(stream);
-    lane(stream)->wait(*point(event));
+    queue_of(stream)->wait(*point(event));
   }
   bool happened(Event event) override { return point(event)->done(); }
   void copy(Stream stream, void* to, void const* from, std::size_t bytes) override {
@@ -208,7 +208,8 @@ class FakeDevice : public memory::detail::DeviceApi {
   /// Tests touch this memory from the host without a queue, so a new block is zeroed when it is
   /// given out, if nothing blocks the pool's stream.
   void zero(Stream stream, void* data, std::size_t bytes) override {
-    if (stream == pool_stream_ && lane(stream)->record().wait_for(std::chrono::milliseconds(200)))
+    if (stream == pool_stream_ &&
+        queue_of(stream)->record().wait_for(std::chrono::milliseconds(200)))
       std::memset(data, 0, bytes);
     else
       add(stream, [=] { std::memset(data, 0, bytes); });
@@ -252,7 +253,7 @@ class FakeDevice : public memory::detail::DeviceApi {
 
  private:
   using Blocks = std::map<void*, std::size_t>;
-  static memory::Queue* lane(Stream stream) { return static_cast<memory::Queue*>(stream); }
+  static memory::Queue* queue_of(Stream stream) { return static_cast<memory::Queue*>(stream); }
   static memory::Event* point(Event event) { return static_cast<memory::Event*>(event); }
 
   /// cudaLaunchHostFunc: the function must not make calls of the device.
@@ -270,7 +271,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   void add(Stream stream, std::function<void()> task) {
     if (auto const collecting = collected_.find(stream); collecting != collected_.end())
       return collecting->second.push_back(std::move(task));
-    lane(stream)->submit([this, task = std::move(task)] {
+    queue_of(stream)->submit([this, task = std::move(task)] {
       if (unsigned const most = jitter_us; most > 0)
         std::this_thread::sleep_for(std::chrono::microseconds(draw() % most));
       task();

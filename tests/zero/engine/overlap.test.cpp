@@ -12,7 +12,7 @@ namespace {
 
 using namespace comm;
 
-/// Forwards to another implementation; from a chosen operation on, the lane waits until it is let
+/// Forwards to another implementation; from a chosen operation on, the queue waits until it is let
 /// go.
 class HeldUpCollectives final : public Collectives {
  public:
