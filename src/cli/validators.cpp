@@ -95,7 +95,7 @@ bool knows(CLI::App const& app, std::string const& option) {
 struct Called {
   CLI::App const* app;
   std::string name;       ///< "tessera checkpoint verify"
-  std::size_t words = 0;  ///< of the name, without the program
+  std::size_t words = 0;  ///< words of the name, without the program
 };
 
 Called called(CLI::App const& app, std::vector<std::string> const& words) {

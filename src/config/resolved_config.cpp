@@ -112,7 +112,7 @@ class Resolver {
   std::int64_t hidden_size_;
   ConfigTree tree_;
   OptionValues json_;
-  std::vector<optim::Hyperparameter> optim_args_;  ///< of --optim_args
+  std::vector<optim::Hyperparameter> optim_args_;  ///< options of --optim_args
   ResolvedConfig out_;
 };
 

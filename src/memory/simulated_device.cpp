@@ -102,7 +102,7 @@ class HostDevice final : public DeviceApi {
   std::size_t held_ = 0;
   Extents memory_, pinned_;
   std::vector<Stream> released_;                ///< with the work that they still have
-  std::array<Clock::time_point, 2> link_free_;  ///< of each direction
+  std::array<Clock::time_point, 2> link_free_;  ///< when the link is free in each direction
 };
 
 HostDevice::~HostDevice() {

@@ -214,7 +214,7 @@ class Contest {
   zero::PartitionPlan plan_, other_plan_;
   States states_, copies_;
   checkpoint::BackgroundSaver saver_;
-  std::size_t bytes_ = 0;  ///< of this rank's states
+  std::size_t bytes_ = 0;  ///< bytes of this rank's states
   std::map<std::string, std::vector<double>> samples_;
 };
 

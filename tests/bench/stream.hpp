@@ -72,7 +72,7 @@ struct PlainLoopForm {
   int ahead;         ///< bytes that are asked for ahead; 0: none
   bool to_first;     ///< prefetched to the first-level cache, not the second
   int far;           ///< bytes that are also asked for ahead into the second; 0: none
-  int lines;         ///< of an array of 2 bytes per element, read before any is written
+  int lines;         ///< lines of an array of 2 bytes per element, read before any is written
 };
 inline constexpr PlainLoopForm forms[] = {
     {"", false, 0, true, 0, 1},
@@ -136,7 +136,7 @@ struct PlainLoop {
   static constexpr int narrow_vectors = how.lines * 64 / vector_bytes,
                        wide_vectors = 2 * narrow_vectors;                  ///< that move() takes
   static constexpr std::int64_t step = how.lines * 32;                     ///< elements of move()
-  static constexpr std::int64_t group = std::max<std::int64_t>(64, step);  ///< of ask_ahead()
+  static constexpr std::int64_t group = std::max<std::int64_t>(64, step);  ///< group of ask_ahead()
   static constexpr int wide_reads = s.updated4 + s.read4, narrow_reads = s.updated2 + s.read2;
 
   static TESSERA_INLINE std::byte* wide_at(Arrays const& x, int k, std::int64_t i) {

@@ -221,8 +221,8 @@ TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
     try {
       EXPECT_TRUE(checkpoint::verify(save_toy(place, 3, 2, 0, 600).directory).ok());
     } catch (IoError const& e) {
-      message = e.what();  // of the library that lays the file out, or of a file system without
-                           // such writes
+      // Message of the library that lays the file out, or of a file system without such writes
+      message = e.what();
     }
     EXPECT_THAT(message, AnyOf("", HasSubstr("Invalid argument")));
     tessera_set_faults("");

@@ -46,7 +46,7 @@ struct Layout {
 struct Preference {
   std::uint64_t workspace = 0;
   std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
-  std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
+  std::uint32_t alignment[4] = {256, 256, 256, 256};  // alignments of A, B, C, D
 };
 
 /// A product as the heuristic and the execution see it: column-major, D[m, n] = op(A)[m, k]

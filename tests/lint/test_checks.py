@@ -273,10 +273,10 @@ class Words(unittest.TestCase):
 
     def test_comments_that_hang_on_the_line_above(self):
         for text in ("Of one rank.", "The same for weights.", "Those of a device.", "That of this thread.", "Also after a save.", "As PEFT writes it.",
-                     "As in free()."):
+                     "As in free().", "of the rank", "the same as before"):
             self.assertTrue(self.language.fragments(text), text)
         for text in ("Offset of a shard.", "Sizes of one rank.", "That file is removed.", "As the queue is in order, no event is needed.", "Aspect ratio.",
-                     "of the rank"):
+                     "offset of the rank"):
             self.assertFalse(self.language.fragments(text), text)
 
 

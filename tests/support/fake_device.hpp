@@ -301,7 +301,8 @@ class FakeDevice : public memory::detail::DeviceApi {
   std::size_t freed_bytes_ = 0;
   std::atomic<Stream> pool_stream_{nullptr};  ///< on which all memory is taken and freed
   std::vector<Stream> dropped_;
-  std::map<Stream, Work> collected_;  ///< of streams under capture; the tests capture in one thread
+  /// Work of streams under capture; the tests capture in one thread
+  std::map<Stream, Work> collected_;
 };
 
 }  // namespace tessera::test

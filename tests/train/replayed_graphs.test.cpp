@@ -96,7 +96,7 @@ class Training {
   }
 
   std::vector<double> values;             ///< losses and gradient norms
-  std::vector<GraphLaunches> launches{};  ///< of each step
+  std::vector<GraphLaunches> launches{};  ///< launches of each step
 
  private:
   std::vector<std::int32_t> tokens_of(std::int64_t rows, std::int64_t length, int micro) const {

@@ -97,7 +97,8 @@ class ExactModel {
  private:
   static constexpr int position_of_head = 3;
   static constexpr UnitIndex head{position_of_head};
-  static constexpr int head_stream = 1'000'000;  ///< of the tied matrix's gradients of the head
+  /// Stream of the tied matrix's gradients of the head
+  static constexpr int head_stream = 1'000'000;
 
   struct Samples {
     int begin, count;

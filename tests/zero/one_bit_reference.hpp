@@ -81,7 +81,7 @@ class OneBitReference {
   /// of fp32, the engine may send the other sign, and no comparison holds.
   double closest_sign = 1.0;
   Doubles v, fresh, server;
-  Doubles coefficient, factor, scaling;  ///< of parameters
+  Doubles coefficient, factor, scaling;  ///< values of parameters
 
  private:
   struct Element {
@@ -255,7 +255,7 @@ class OneBitReference {
   zero::PartitionPlan plan_;
   Gradient gradient_;
   std::vector<Place> places_;
-  std::vector<std::size_t> scales_;  ///< of parameters
+  std::vector<std::size_t> scales_;  ///< scales of parameters
   std::vector<Element> elements_;
   std::vector<Rank> ranks_;
   int t_ = 0;

@@ -315,7 +315,8 @@ TEST(Pairwise, RefusedPairsAreTheListedOnes) {
 }
 
 struct Distance {
-  double worst = 0.0, squares = 0.0, size = 0.0;  ///< of differences; and of the wanted values
+  /// Worst and squares of differences, squares of the wanted values
+  double worst = 0.0, squares = 0.0, size = 0.0;
   void add(double got, double wanted) {
     double const apart = std::abs(got - wanted);
     worst = apart <= worst ? worst : apart;  // NaN stays
@@ -344,9 +345,9 @@ Distance distance(ModelValues const& got, ModelValues const& wanted) {
 /// Largest differences from stage 0. All 0: the same bits.
 struct Bounds {
   double loss = 0.0, norm = 0.0;               ///< relative
-  double masters = 0.0, master_weights = 0.0;  ///< of an element; relative, of all together
+  double masters = 0.0, master_weights = 0.0;  ///< bounds of an element; relative, of all together
   double states = 0.0;                         ///< relative, of a state's elements together
-  double weights = 0.0;                        ///< of an element, as passes see it
+  double weights = 0.0;                        ///< bounds of an element, as passes see it
 };
 
 /// Only codes lose bits (docs/explanation/zero.md, "Quantized communication"). Every other mode

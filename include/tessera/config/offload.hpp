@@ -13,7 +13,7 @@ char const* name_of(OffloadDevice device);
 struct Offload {
   OffloadDevice optimizer = OffloadDevice::none;
   OffloadDevice parameters = OffloadDevice::none;
-  std::string nvme_path;          ///< of the optimizer: directories separated by ':'
+  std::string nvme_path;          ///< drives of the optimizer: directories separated by ':'
   std::int64_t buffer_count = 4;  ///< tiles in memory
   std::int64_t tile_numel =
       4'194'304;  ///< most elements of a tile: sub_group_size where it is smaller

@@ -36,18 +36,18 @@ struct Option {
   std::string group;
   std::string unit_name;
   std::vector<std::string> aliases;
-  std::vector<std::string> choices;  ///< of a choice or of a list's items
+  std::vector<std::string> choices;  ///< values of a choice or of a list's items
   std::vector<std::pair<std::string, std::string>>
       exceptions;  ///< refused choice, reason and remedy
   std::vector<std::pair<std::string, std::string>>
-      spellings;  ///< of a choice: another spelling, and the choice that it means
+      spellings;  ///< spellings of a choice: another spelling, and the choice that it means
   std::optional<double> minimum, maximum;
   bool minimum_excluded = false;
   std::optional<std::string> automatic;  ///< "auto" is accepted; what it becomes
   std::string label;                     ///< replaces the type's name in texts
   bool converts = false;  ///< "2", "true" and 1 count as the number or boolean they spell
   Support support = Support::full;
-  std::string note;  ///< of a hint: the effect; of a refusal: reason and remedy
+  std::string note;  ///< text of a hint: the effect; of a refusal: reason and remedy
   /// A refused option accepts the values for which this is true. Null: only its default.
   using Predicate = bool (*)(ConfigTree const&);
   Predicate switches_off = nullptr;

@@ -35,8 +35,8 @@ inline std::ostream& operator<<(std::ostream& out, UnitIndex unit) {
 struct Initializer {
   enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double stddev = 0.0;  ///< of `normal`, mean 0
-  double bound = 0.0;   ///< of `uniform`, in [-bound, bound)
+  double stddev = 0.0;  ///< standard deviation of `normal`, mean 0
+  double bound = 0.0;   ///< bound of `uniform`, in [-bound, bound)
 };
 
 struct ParameterSpec {
@@ -48,7 +48,7 @@ struct ParameterSpec {
   std::vector<std::string>
       aliases;              ///< further names of the same tensor (tied head: "lm_head.weight")
   bool trains = true;       ///< false: frozen, without gradient, master weights and states
-  bool is_adapter = false;  ///< of an adapter, not of the model that it adapts
+  bool is_adapter = false;  ///< part of an adapter, not of the model that it adapts
 
   std::int64_t numel() const {
     std::int64_t n = 1;

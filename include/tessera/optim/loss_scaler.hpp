@@ -12,7 +12,7 @@ enum class ScaleGrowth { deepspeed, torch };
 
 struct LossScalerConfig {
   bool dynamic = false;
-  double static_scale = 1.0;  ///< of a scaler that is not dynamic
+  double static_scale = 1.0;  ///< scale of a scaler that is not dynamic
   int initial_scale_power = 16;
   std::int64_t window = 1000;
   int hysteresis = 2;

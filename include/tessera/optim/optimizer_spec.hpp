@@ -25,7 +25,7 @@ constexpr bool is_spread(Extent extent) {
 
 /// How the values are in memory. In checkpoints they are fp32.
 enum class Encoding {
-  values,         ///< of the state's dtype
+  values,         ///< values of the state's dtype
   signed_codes,   ///< 8 bits: kernels::DynamicMap::signed_values
   unsigned_codes  ///< 8 bits: kernels::DynamicMap::unsigned_values
 };

@@ -19,7 +19,7 @@ struct Choice {
   config::OffloadDevice parameters = config::OffloadDevice::none;  ///< offload_param
   Recompute recompute = Recompute::none;
   std::int64_t micro_batch = 1, accumulation = 1;
-  std::int64_t bucket_numel = 0;  ///< of reductions and all-gathers; 0: as given
+  std::int64_t bucket_numel = 0;  ///< bucket size of reductions and all-gathers; 0: as given
   std::int64_t shard_group = 0;   ///< mics_shard_size at stage 3; 0: all ranks, or as given
 
   bool offloads() const {

@@ -44,10 +44,10 @@ struct MachineProfile {
   /// Bytes that a process needs besides what the memory tracker counts, where the model computes.
   std::int64_t reserved_memory = 0;
 
-  std::map<Dtype, double> peak;        ///< of products, in FLOP/s
+  std::map<Dtype, double> peak;        ///< peak rate of products, in FLOP/s
   std::vector<ProductSpeed> products;  ///< by shape; empty: product_efficiency holds for all
-  double product_efficiency = 1.0;     ///< of the peak
-  double attention_efficiency = 1.0;   ///< of the peak
+  double product_efficiency = 1.0;     ///< share of the peak
+  double attention_efficiency = 1.0;   ///< share of the peak
   /// Time of products and attention in a pass, divided by the time of the pass: the rest are the
   /// kernels between them.
   double pass_efficiency = 1.0;
@@ -63,9 +63,9 @@ struct MachineProfile {
   Link host_link;                              ///< between device and host
   Link intra_node, inter_node;                 ///< that a ring of all ranks reaches
   std::vector<Protocol> protocols;             ///< besides that of intra_node and inter_node
-  double drive_read = 0.0, drive_write = 0.0;  ///< of local drives
-  double save_bandwidth = 0.0;                 ///< of checkpoints, all ranks of a node together
-  double node_failure_hours = 0.0;             ///< mean time between failures of a node
+  double drive_read = 0.0, drive_write = 0.0;  ///< bandwidth of local drives
+  double save_bandwidth = 0.0;      ///< bandwidth of checkpoints, all ranks of a node together
+  double node_failure_hours = 0.0;  ///< mean time between failures of a node
 
   /// Returns the speed of a product of that shape by the nearest measured shape or from the peak.
   double product_speed(Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) const;

@@ -30,7 +30,7 @@ struct PlanRequest {
   Cluster cluster;
   Limits limits;
   std::optional<MachineProfile> machine;  ///< none: no times
-  double train_tokens = 0.0;              ///< of the training; 0: from max_steps, if any
+  double train_tokens = 0.0;              ///< tokens of the training; 0: from max_steps, if any
   bool splits_given_batch = false;        ///< see ChoiceLimits
 };
 
@@ -43,7 +43,7 @@ struct PlannedChoice {
   bool fits = false;
   WireBytes wire;                  ///< per step
   std::optional<StepTime> time;    ///< with a machine profile
-  double tokens_per_second = 0.0;  ///< of all ranks
+  double tokens_per_second = 0.0;  ///< rate of all ranks
 };
 
 /// A model on a machine, and the choices that were asked for so far.

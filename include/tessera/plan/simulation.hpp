@@ -28,7 +28,7 @@ class Simulation {
  public:
   struct Work {
     train::PlannedSteps const& steps;
-    std::vector<double> seconds;  ///< of each piece, without waiting
+    std::vector<double> seconds;  ///< seconds of each piece, without waiting
     /// Part of a rank's compute speed that a collective takes while it runs.
     double collective_share = 0.0;
   };

@@ -64,7 +64,7 @@ double seconds_of(Collective const& operation, Cluster const& cluster,
 struct StepTime {
   double seconds = 0.0;
   double compute = 0.0;        ///< products, attention and what is between them, and copies there
-  double update = 0.0;         ///< of the optimizer, wherever it runs
+  double update = 0.0;         ///< update of the optimizer, wherever it runs
   double communication = 0.0;  ///< collectives
   double transfers = 0.0;      ///< between device and host, and from and to drives
   double collectives = 0.0;    ///< their number

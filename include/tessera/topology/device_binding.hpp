@@ -42,7 +42,7 @@ std::vector<std::string> device_view_findings(Environment const& environment);
 struct RankDevice {
   std::string node;  ///< a text that is equal for all ranks of a node
   std::string bus;   ///< PCI address
-  std::string uuid;  ///< of the device or MIG instance
+  std::string uuid;  ///< UUID of the device or MIG instance
 };
 /// Whether ranks share a GPU, and a notice which ones do and what that costs. MIG instances of one
 /// GPU count as shared: NCCL does not connect them.

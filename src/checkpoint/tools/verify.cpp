@@ -22,7 +22,7 @@ constexpr std::size_t most_named = 4;
 
 /// One state of an extent with its place.
 struct StoredState {
-  Manifest const* manifest = nullptr;  ///< of its layer
+  Manifest const* manifest = nullptr;  ///< manifest of its layer
   detail::ExtentState what;
   std::int64_t chunks = 0;
   std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first chunk to its last

@@ -27,7 +27,7 @@ struct ValueKind {
   enum class Source { flag, text, file, directory, words, job_template, site };
   Source source = Source::text;
   std::string name;                ///< "DIR", "N", "fp32|bf16|fp16"; empty for a flag
-  std::vector<std::string> words;  ///< of Source::words
+  std::vector<std::string> words;  ///< words of Source::words
 };
 
 ValueKind value_kind(CLI::Option const& option);

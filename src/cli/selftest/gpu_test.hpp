@@ -19,7 +19,7 @@ struct GpuFigures {
   double memory = 0.0;                        ///< copies inside the GPU, bytes read and written
   double products = 0.0;                      ///< bf16
   double to_device = 0.0, from_device = 0.0;  ///< pinned host memory
-  std::int64_t tested_bytes = 0;              ///< of memory that was written and read back
+  std::int64_t tested_bytes = 0;              ///< bytes of memory that was written and read back
   std::int64_t wrong_bytes = 0;               ///< tested bytes that had other values
   std::int64_t wrong_products = 0;            ///< elements
 };
@@ -35,7 +35,7 @@ struct GpuLink {
 struct GpuReport {
   std::vector<GpuFigures> gpus = {};  ///< by rank
   std::vector<GpuLink> links = {};
-  std::int64_t message_bytes = 0;                 ///< of the collective operations
+  std::int64_t message_bytes = 0;                 ///< bytes of the collective operations
   double all_gather = 0.0, reduce_scatter = 0.0;  ///< bus bandwidth; 0: one rank
   bool compares_speeds = true;                    ///< false: simulated devices share the cores
 };
@@ -48,10 +48,10 @@ std::string gpu_table(GpuReport const& report);
 std::vector<std::string> gpu_faults(GpuReport const& report);
 
 struct GpuTest {
-  memory::Queue& compute;  ///< of this rank's device
+  memory::Queue& compute;  ///< compute queue of this rank's device
   comm::Collectives& comm;
-  std::vector<topology::NodeIndex> nodes;  ///< of every rank
-  std::string host;                        ///< of this rank
+  std::vector<topology::NodeIndex> nodes;  ///< nodes of every rank
+  std::string host;                        ///< host of this rank
 };
 
 /// Pairs of ranks that exchange messages, in rounds: a rank is in one pair of a round at most.

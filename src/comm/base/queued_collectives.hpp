@@ -21,7 +21,7 @@ namespace tessera::comm::detail {
 /// longer by what its messages to other nodes would take.
 struct SimulatedNetwork {
   double latency_seconds = 0.0;   ///< per message
-  double bytes_per_second = 1.0;  ///< of a node, shared by its ranks
+  double bytes_per_second = 1.0;  ///< bandwidth of a node, shared by its ranks
 
   /// Parses "LATENCY_US,GB_PER_S". @throws ConfigError
   static SimulatedNetwork from_text(std::string const& text);

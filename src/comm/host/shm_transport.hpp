@@ -117,7 +117,7 @@ class ShmTransport final : public ProcessTransport {
   PathLimits limits_;
   std::optional<bool> can_access_peers_;
   std::vector<std::uint64_t> words_;  ///< while can_access_peers() finds out
-  std::vector<std::byte> copies_;     ///< of the peers' private memory, while it is reduced
+  std::vector<std::byte> copies_;     ///< copies of the peers' private memory, while it is reduced
 };
 
 }  // namespace tessera::comm::detail

@@ -67,7 +67,7 @@ class Unigram : public WordEncoder {
   /// The best path that ends at a position.
   struct End {
     double score = 0;
-    std::int64_t begin = -1;  ///< of its last token; -1: none ends here
+    std::int64_t begin = -1;  ///< begin of its last token; -1: none ends here
     std::int32_t id = 0;
   };
   TokenTrie trie_;

@@ -166,7 +166,7 @@ struct AmxAttentionBackward {
   struct Row {
     SeenKeys seen;
     float lse, delta;
-    float const* factor;  ///< of dropout
+    float const* factor;  ///< factor of dropout
   };
   Row row_of(Head const& head, Place const& at, KeySpan const& span, int r, float* factor) const {
     std::int64_t const t = at.t + r;

@@ -25,7 +25,7 @@ struct Flat {
   static constexpr std::size_t narrowest = std::min(
       {element_bytes<Out>, inputs >= 1 ? element_bytes<A> : 4, inputs == 2 ? element_bytes<B> : 4});
   static constexpr int pack = 16 / static_cast<int>(widest);
-  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per thread
+  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< packs of each operand, per thread
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
   /// The host takes bf16 elements as pairs in a word, where all operands are bf16.
   static constexpr bool in_pairs = has_bf16_pairs && inputs > 0 && only_bf16<Out, A, B>;
@@ -34,7 +34,7 @@ struct Flat {
   Out* out;
   A const* a = nullptr;
   B const* b = nullptr;
-  PrefetchDistance ahead{};  ///< of the host
+  PrefetchDistance ahead{};  ///< distance of the host
 
   /// The host's traversal.
   KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {

@@ -114,7 +114,7 @@ KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int
 struct SquaresRun {
   void const* data;
   std::int64_t numel;
-  std::int64_t first_block;  ///< of this run, in the launch
+  std::int64_t first_block;  ///< first block of this run, in the launch
 };
 
 /// partial[index] = sum of squares of one block of one of the runs. On the host a block is one

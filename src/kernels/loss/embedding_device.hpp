@@ -187,7 +187,8 @@ struct SumTokensAcrossSlices {
         std::int64_t const at = next + r < slices ? next + r : slices - 1;
         has[r] = next + r < slices && sums.token_at(at * sums.slice) == token;
         read_floats(part[r],
-                    sums.part(at, 0, place.column));  // of another token where has[r] is false
+                    // Sum of another token where has[r] is false
+                    sums.part(at, 0, place.column));
       }
       TESSERA_UNROLL
       for (int r = 0; r < flight; ++r) {

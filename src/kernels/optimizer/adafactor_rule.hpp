@@ -37,7 +37,7 @@ struct AdafactorPlace {
   void const* gradient;
   void* weights_out;
   float learning_rate, weight_decay;
-  std::int64_t first_item;       ///< of this run, in the launch
+  std::int64_t first_item;       ///< first item of this run, in the launch
   std::int64_t column_partials;  ///< where those of columns begin among the run's partial sums
 
   KOKKOS_FUNCTION std::int64_t width() const {
@@ -132,7 +132,7 @@ template <class G>
 struct AdafactorDirection {
   G const* g;
   AdafactorFactors rows, columns;
-  std::int64_t row, column;  ///< of the piece's first element
+  std::int64_t row, column;  ///< row and column of the piece's first element
   float factor;
   bool is_column;
 

@@ -27,7 +27,7 @@ struct MomentumRule {
 
 struct FrozenAdamRule {
   struct Coefficients {
-    float gradient_factor;  ///< of gradients, not of what the ranks have exchanged
+    float gradient_factor;  ///< factor of gradients, not of what the ranks have exchanged
     float epsilon;
   };
   struct Rates {

@@ -94,7 +94,7 @@ struct OneBitLambRun {
   float const *p, *m, *v, *fresh;
   OneBitLambScalars scalars;
   std::int64_t numel;
-  std::int64_t first_tile;  ///< of this run, in the launch
+  std::int64_t first_tile;  ///< first tile of this run, in the launch
   float l2;
 };
 

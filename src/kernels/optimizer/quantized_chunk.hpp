@@ -24,7 +24,7 @@ void encode_chunk(DynamicMap map, float const* values, float divisor, std::uint8
 /// A map in the form that kernels read, and the way from a number to its nearest code: the upper 16
 /// bits of the magnitude choose a bucket, in which at most one border between two codes lies.
 struct QuantizationTable {
-  static constexpr std::uint32_t first_key = 0x3380, last_key = 0x3F80;  ///< of 2^-24 and of 1
+  static constexpr std::uint32_t first_key = 0x3380, last_key = 0x3F80;  ///< keys of 2^-24 and of 1
   static constexpr std::uint32_t buckets = last_key - first_key + 1, no_border = 0x10000;
   static constexpr int zero_of_signed = 127;  ///< code of 0
 

@@ -25,7 +25,7 @@ struct QuantizedRun {
   void* weights_out;
   std::int64_t numel;
   typename Rule::Rates rates;
-  std::int64_t first_item;  ///< of this run, in the launch
+  std::int64_t first_item;  ///< first item of this run, in the launch
 };
 
 /// The elements of a chunk that one thread has: all of them on the host, every 32nd in a warp.
@@ -35,7 +35,7 @@ struct QuantizedChunks {
   static constexpr int max_runs =
       28;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   static constexpr int scratch_floats = 1;
-  static constexpr int warps = 4;  ///< of a team on a device; each takes a chunk
+  static constexpr int warps = 4;  ///< warps of a team on a device; each takes a chunk
   static constexpr DynamicMap map_of[] = {maps...};
   using Coefficients = typename Rule::Coefficients;
   using States = std::make_index_sequence<Rule::states>;

@@ -339,7 +339,7 @@ class CudaApi final : public DeviceApi {
   std::mutex mutex_;
   std::map<Stream, StreamPriority> priorities_;
   std::vector<StreamMark> free_marks_;
-  std::vector<Stream> free_streams_[2];  ///< of normal and of high priority
+  std::vector<Stream> free_streams_[2];  ///< free streams of normal and of high priority
   std::atomic<cudaMemPool_t> pool_{nullptr};
   bool pool_queried_ = false;
 };

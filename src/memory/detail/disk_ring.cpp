@@ -227,7 +227,7 @@ class UringThread final : public DiskRing {
   std::string name_;
   SwapOptions options_;
   std::unique_ptr<Ring> ring_;
-  std::list<Job> jobs_;  ///< of this thread, like the next ones
+  std::list<Job> jobs_;  ///< jobs of this thread, like the next ones
   std::vector<Request> requests_;
   int in_flight_ = 0;
   std::exception_ptr failed_;

@@ -63,7 +63,7 @@ void write_options(ConfigTree& config, ModelOptions const& options, std::string_
 /// What a family says about its fields.
 struct RotaryFields {
   int head_dim = 0;
-  std::string_view theta = "rope_theta";  ///< of transformers 4, as the following
+  std::string_view theta = "rope_theta";  ///< name of transformers 4, as the following
   std::string_view partial = "partial_rotary_factor";
   double partial_default = 1.0;  ///< part of a head that is rotated
   /// Names of the scaling: in Phi-3 "su" and "yarn" are older names of longrope, which is its only

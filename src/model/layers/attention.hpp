@@ -13,7 +13,7 @@ namespace tessera::model::detail {
 
 struct AttentionOptions {
   QkvOptions qkv;
-  double scale = 1.0;  ///< of q.k
+  double scale = 1.0;  ///< scale of q.k
   kernels::AttentionMask mask{};
   double dropout = 0.0;
   int layer = 0;

@@ -28,8 +28,8 @@ struct Inputs {
   TensorView documents{},
       positions{};              ///< [B, T] int32, of documents that are kept apart; or empty
   TensorView position_order{};  ///< [B * T] int32, positions by `positions`, like `order`
-  kernels::DropoutPlace const* dropout_place = nullptr;  ///< of a training pass
-  LogitLoss* loss = nullptr;                             ///< of the batch
+  kernels::DropoutPlace const* dropout_place = nullptr;  ///< place of a training pass
+  LogitLoss* loss = nullptr;                             ///< loss of the batch
 };
 /// Whether a backward pass follows.
 enum class PassKind { forward, training };

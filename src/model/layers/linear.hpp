@@ -51,7 +51,7 @@ struct LinearInput {
   LinearInput(TensorView in) : values(in) {}       // NOLINT(google-explicit-constructor)
   LinearInput(ConstTensorView in, Float8Matrix const& of_all) : values(in), cast(of_all) {}
   ConstTensorView values;  ///< [R, in]
-  Float8Matrix cast{};     ///< of the values or of their transpose; empty: each layer casts them
+  Float8Matrix cast{};  ///< cast of the values or of their transpose; empty: each layer casts them
 };
 
 class Linear {

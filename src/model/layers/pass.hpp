@@ -66,7 +66,7 @@ class HostCheckpoints;
 struct PassContext {
   Queue& compute;
   Arena& arena;  ///< keeps activations that backward needs; a layer rolls back its temporaries
-  Dtype dtype;   ///< of matrix products and the activations between them
+  Dtype dtype;   ///< dtype of matrix products and the activations between them
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   bool dropout_on = false;
@@ -75,15 +75,17 @@ struct PassContext {
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;
   kernels::DropoutPlace const* dropout_place = nullptr;  ///< staged with the tokens
-  kernels::RotaryTables rotary{};     ///< of the positions of a row, where a model rotates heads
-  CachedRows const* cache = nullptr;  ///< of generation
+  /// Tables of the positions of a row, where a model rotates heads
+  kernels::RotaryTables rotary{};
+  CachedRows const* cache = nullptr;  ///< cache of generation
   ConstTensorView documents{};        ///< [B, T] int32, see kernels::AttentionInput; or empty
   ConstTensorView position_ids{};     ///< [B, T] int32; empty: each row counts from 0
   /// Dtype of weights, gradients, norms and the residual stream; under autocast it is wider than
   /// `dtype`.
   Dtype stream_dtype = dtype;
-  SharedActivations shared{};              ///< of light recomputation
-  HostCheckpoints* checkpoints = nullptr;  ///< of recomputation, where they leave the device
+  SharedActivations shared{};  ///< shared activations of light recomputation
+  /// Checkpoints of recomputation, where they leave the device
+  HostCheckpoints* checkpoints = nullptr;
 
   std::int64_t positions() const { return batch * sequence; }
 

@@ -27,7 +27,7 @@ std::vector<HyperparameterRule> rules() {
           {"warmup_init", 0.0, Range::flag, "with relative_step: rate min(1e-6 t, 1/sqrt(t))"}};
 }
 
-constexpr std::size_t rows = 0, columns = 1;  ///< of the states that are not element-wise
+constexpr std::size_t rows = 0, columns = 1;  ///< indices of the states that are not element-wise
 
 std::vector<StateSpec> states_of(OptimizerSpec const& spec) {
   TESSERA_VALIDATE(spec.value("warmup_init") == 0.0 || spec.value("relative_step") != 0.0,

@@ -74,8 +74,9 @@ kernels::AdamVariantStep radam_values(OptimizerSpec const& spec, StepControl con
   auto step = variant_values(spec);
   double const corrected = bias_correction(step.beta2, control.step);
   double const longest = 2.0 / (1.0 - step.beta2) - 1.0;
-  double const length = longest - 2.0 * static_cast<double>(control.step) * (1.0 - corrected) /
-                                      corrected;  // of the approximated moving average
+  // Length of the approximated moving average
+  double const length =
+      longest - 2.0 * static_cast<double>(control.step) * (1.0 - corrected) / corrected;
   step.momentum_share = 1.0 / bias_correction(step.beta1, control.step);
   if (length > 5.0) {
     step.momentum_share *= std::sqrt((length - 4.0) * (length - 2.0) * longest /

@@ -188,7 +188,7 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
 
 /// A job that is requeued whenever it stops would never end.
 bool TrainingLoop::makes_no_progress(std::int64_t step, int request) {
-  if (request == SIGINT || request == SIGHUP) return false;  // of a terminal
+  if (request == SIGINT || request == SIGHUP) return false;  // signal of a terminal
   int const attempts = parts_.status.attempt_stops(step - parts_.state.first_step + 1);
   return comm::all_reduce_value(parts_.comm, std::int64_t{attempts}, comm::ReduceOp::max) >=
          most_short_attempts;

@@ -60,8 +60,8 @@ class HostGradients {
   memory::Buffer values_;                 ///< by Ownership::state_offset()
   memory::Buffer partial_;                ///< partial sums of squares, on the device
   std::vector<std::int64_t> partial_of_;  ///< the first one of each unit, and the end
-  std::vector<memory::Event> arrived_;    ///< of each tile
-  std::vector<memory::Event> read_;       ///< of each tile, by the update
+  std::vector<memory::Event> arrived_;    ///< arrival of each tile
+  std::vector<memory::Event> read_;       ///< last read of each tile, by the update
   memory::Event measured_;                ///< the last sums of squares
 };
 

@@ -34,7 +34,7 @@ class ShardGroups {
 
  private:
   std::shared_ptr<comm::Mesh> mesh_;
-  comm::Collectives *shards_ = nullptr, *replicas_ = nullptr;  ///< of the mesh
+  comm::Collectives *shards_ = nullptr, *replicas_ = nullptr;  ///< groups of the mesh
   std::unique_ptr<comm::Collectives> secondary_, node_, rail_;
 };
 

@@ -37,7 +37,7 @@ class CompressedUpdate {
   OptimizerState& state_;
   std::size_t worker_error_, server_error_;
   SignAllReduce exchange_;
-  memory::Buffer exchanged_;  ///< of the largest unit
+  memory::Buffer exchanged_;  ///< exchanged values of the largest unit
   bool errors_differ_ = false;
 };
 

@@ -64,12 +64,12 @@ class NormAndOverflow {
   StoreContext context_;
   CommBuffer sums_;        ///< [2] fp64, see kernels::gradient_statistics, and those of the values
   CommBuffer digits_;      ///< int64, of exact sums; empty: the sums are of doubles
-  memory::Buffer values_;  ///< of this rank, as they are summed
+  memory::Buffer values_;  ///< values of this rank, as they are summed
   memory::Buffer decision_, read_back_;  ///< read_back_: pinned, on a device only
-  memory::Buffer sums_back_;             ///< of the values, on a device only
+  memory::Buffer sums_back_;             ///< copy of the values, on a device only
   comm::Pending sums_complete_;
   memory::Event computed_;
-  kernels::GradientLimits limits_;  ///< of the step
+  kernels::GradientLimits limits_;  ///< limits of the step
   bool precedes_update_ = true;     ///< see precedes_update()
   bool is_complete_ = true;         ///< the decision from the sums of all ranks is enqueued
 };

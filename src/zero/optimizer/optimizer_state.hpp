@@ -106,7 +106,7 @@ class OptimizerState {
   StateTable states_;
   StateShards shards_;
   std::unique_ptr<UpdateRule> rule_;
-  std::vector<optim::Segments> segments_;  ///< of each step
+  std::vector<optim::Segments> segments_;  ///< segments of each step
 };
 
 }  // namespace tessera::zero::detail

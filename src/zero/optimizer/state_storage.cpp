@@ -52,8 +52,9 @@ class MemoryStorage final : public StateStorage {
   std::vector<StateLayout> const& states_;
   WeightStore& weights_;
   memory::MemorySpace space_;
-  std::vector<memory::Buffer> buffers_;  ///< of each state; empty: it has another home
-  std::vector<std::int64_t> first_;      ///< of each state: Ownership::state_offset() of the units
+  std::vector<memory::Buffer> buffers_;  ///< buffers of each state; empty: it has another home
+  /// Offsets of each state: Ownership::state_offset() of the units
+  std::vector<std::int64_t> first_;
 };
 
 std::vector<std::string> names_on_drive(std::vector<StateLayout> const& states) {
@@ -110,7 +111,7 @@ class DriveStorage final : public StateStorage {
 
   std::unique_ptr<StateStorage> inner_;
   SwappedStates swapped_;
-  std::vector<std::optional<std::size_t>> files_;  ///< of each state; none: `inner_` has it
+  std::vector<std::optional<std::size_t>> files_;  ///< files of each state; none: `inner_` has it
 };
 
 class QuantizedStorage final : public StateStorage {

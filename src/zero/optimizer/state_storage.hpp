@@ -22,7 +22,7 @@ enum class StateHome { memory, drive, quantized, working_weights };
 /// A state of the rank. States are numbered as in OptimizerSpec::state_names().
 struct StateLayout {
   optim::StateSpec spec;
-  std::shared_ptr<PartitionPlan const> plan;  ///< of its extent
+  std::shared_ptr<PartitionPlan const> plan;  ///< plan of its extent
   Ownership ownership;                        ///< in `plan`
   StateHome home = StateHome::memory;
 };
@@ -31,7 +31,7 @@ inline constexpr std::size_t master_weights = 0;
 /// What a storage has on a drive.
 struct DriveUse {
   std::size_t file_bytes = 0;
-  std::size_t buffer_bytes = 0;  ///< of memory for the tiles that are open, read or written
+  std::size_t buffer_bytes = 0;  ///< bytes of memory for the tiles that are open, read or written
   std::optional<SwapUse> swap = {};
 };
 
@@ -50,7 +50,7 @@ class StateStorage {
   virtual void* values(std::size_t state, UpdateStep const& step) const = 0;
   /// The memory space of region(); another one than that of the compute queue only with offload.
   virtual memory::MemorySpace space(std::size_t state) const = 0;
-  virtual std::size_t bytes(std::size_t state) const = 0;  ///< of memory
+  virtual std::size_t bytes(std::size_t state) const = 0;  ///< bytes of memory
 
   /// Later work of @p queue finds the values of the range. Ranges are opened and closed one after
   /// the other, all of them in each update.

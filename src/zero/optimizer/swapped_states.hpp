@@ -48,7 +48,7 @@ class SwappedStates {
   void release(memory::Queue& queue, std::size_t tile, Values values = Values::changed);
 
   std::size_t file_bytes() const;    ///< on the drive
-  std::size_t buffer_bytes() const;  ///< of memory
+  std::size_t buffer_bytes() const;  ///< bytes of memory
   SwapUse use() const;
 
  private:
@@ -63,9 +63,9 @@ class SwappedStates {
   std::size_t file_offset(Tile const& tile) const;
 
   TileList tiles_;
-  std::int64_t tile_numel_ = 0;                           ///< of the buffer of a tile
+  std::int64_t tile_numel_ = 0;                           ///< size of the buffer of a tile
   std::vector<std::int64_t> unit_offsets_;                ///< in a file, elements
-  std::vector<std::unique_ptr<memory::SwapFile>> files_;  ///< of each state
+  std::vector<std::unique_ptr<memory::SwapFile>> files_;  ///< files of each state
   memory::Buffer memory_;
   std::vector<TileBuffer> buffers_;
   std::size_t next_ = 0;             ///< tile to acquire

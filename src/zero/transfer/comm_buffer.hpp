@@ -47,7 +47,7 @@ class CommBuffer {
   }
 
   Dtype dtype() const { return dtype_; }
-  bool is_pinned() const { return is_pinned_; }  ///< of in_host_pages()
+  bool is_pinned() const { return is_pinned_; }  ///< whether in_host_pages() made it
   std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }
   void* at(std::int64_t element) const {
     return static_cast<std::byte*>(owner_.get()) +

@@ -33,7 +33,7 @@ class PinnedStaging {
   struct Piece {
     memory::Buffer buffer;
     memory::Event copied;
-    float* to = nullptr;  ///< of values on their way to the host
+    float* to = nullptr;  ///< target of values on their way to the host
     std::int64_t numel = 0;
   };
   /// The piece that was used before the other, with nothing in it.

@@ -207,9 +207,10 @@ class GatheredWeights final : public WeightStore {
   std::unique_ptr<GatherSource> source_;
   GatherWindow window_;
   BufferPool pool_;
-  std::vector<Gathered> gathered_;  ///< of each unit; valid while the window has it
-  bool chooses_depth_;              ///< shards come from host memory of a device, or from a drive
-  PrefetchControl control_;         ///< without limits where no depth is chosen
+  /// Gathered weights of each unit; valid while the window has it
+  std::vector<Gathered> gathered_;
+  bool chooses_depth_;       ///< shards come from host memory of a device, or from a drive
+  PrefetchControl control_;  ///< without limits where no depth is chosen
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ class PrefetchControl {
   /// What the buffers allow for an order: MeasuredPass::earliest.
   struct Limits {
     std::vector<std::size_t> gathers;
-    std::size_t read_buffers = 0;  ///< of a drive; 0: there is none
+    std::size_t read_buffers = 0;  ///< buffers of a drive; 0: there is none
   };
 
   PrefetchControl(comm::Collectives& comm, memory::Queue& compute, Now now = steady_now());

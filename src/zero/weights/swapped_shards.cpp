@@ -19,10 +19,10 @@ struct Placement {
     std::size_t begin = 0;  ///< first element in memory, or first byte in the file
     std::size_t swapped_index = 0;
   };
-  std::vector<Place> places;  ///< of each unit
+  std::vector<Place> places;  ///< places of each unit
   std::int64_t memory_numel = 0;
   std::size_t swapped_units = 0, file_bytes = 0;
-  std::size_t largest_bytes = 0;  ///< of a shard in the file
+  std::size_t largest_bytes = 0;  ///< largest size of a shard in the file
 };
 
 Placement place_units(PartitionPlan const& plan, WeightSwap const& swap, Dtype dtype) {

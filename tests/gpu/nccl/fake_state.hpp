@@ -60,7 +60,7 @@ struct State {
 struct World {
   std::mutex mutex;
   std::set<ncclComm_t> communicators;
-  std::map<void*, std::size_t> blocks;  ///< of ncclMemAlloc, with their bytes
+  std::map<void*, std::size_t> blocks;  ///< blocks of ncclMemAlloc, with their bytes
   std::vector<std::string> breaches, launches;
   std::vector<NcclCtas> made_with_ctas;
   std::vector<int> abort_groups;

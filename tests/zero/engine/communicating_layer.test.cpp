@@ -21,7 +21,7 @@ using topology::Axis;
 using Floats = std::vector<float>;
 
 constexpr int width = 12, features = 10, samples = 4, tokens = 6;
-constexpr int parts = 2;  ///< of a sequence, and of the samples
+constexpr int parts = 2;  ///< parts of a sequence, and of the samples
 
 struct Range {
   int begin = 0, end = 0;

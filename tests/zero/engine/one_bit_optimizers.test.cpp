@@ -249,7 +249,8 @@ struct GroupTraining {
       ++number;
     }
   }
-  using Saved = std::vector<std::vector<double>>;  ///< of all states, on all ranks of the job
+  /// Values of all states, on all ranks of the job
+  using Saved = std::vector<std::vector<double>>;
   Saved save(comm::Collectives& world, std::size_t states) {
     Saved out(states, std::vector<double>(4096));
     visit_states([&](std::size_t k, std::size_t at, float value) { out[k].at(at) = value; });

@@ -31,7 +31,7 @@ struct CheckpointProblem {
 CheckpointProblem examine(std::filesystem::path const& step_directory);
 
 struct LatestCheckpoint {
-  std::filesystem::path directory;  ///< of the checkpoint
+  std::filesystem::path directory;  ///< directory of the checkpoint
   std::int64_t step = 0;
   std::string note;  ///< empty when `latest` named it; else why another one was taken, for the log
   /// A newer checkpoint, or the one that `latest` names, is damaged or missing.
@@ -71,7 +71,7 @@ struct CheckpointInfo {
   std::string name;
   std::filesystem::path directory;
   std::int64_t step = 0;
-  std::int64_t bytes = 0;  ///< of all its files
+  std::int64_t bytes = 0;  ///< bytes of all its files
   double age_seconds = 0;  ///< since its manifest was written
   bool is_latest = false;
   bool is_complete = false;

@@ -25,9 +25,9 @@ struct ByteRange {
 /// `checksum_chunk` bytes of it.
 struct StateLocation {
   std::int64_t file_offset = 0;     ///< bytes; of the first chunk in a compressed shard
-  std::vector<std::uint64_t> xxh3;  ///< of the elements, compressed or not
+  std::vector<std::uint64_t> xxh3;  ///< checksums of the elements, compressed or not
   std::vector<ByteRange>
-      chunks;  ///< of a compressed shard: one stored chunk per checksum chunk; else empty
+      chunks;  ///< chunks of a compressed shard: one stored chunk per checksum chunk; else empty
   bool operator==(StateLocation const&) const = default;
 };
 
@@ -52,7 +52,7 @@ struct TensorRecord {
   std::string name;  ///< Hugging Face name
   std::vector<std::int64_t> shape;
   std::vector<std::string> aliases;   ///< further names of the same tensor (tied head)
-  Dtype dtype = Dtype::fp32;          ///< of the stored elements
+  Dtype dtype = Dtype::fp32;          ///< dtype of the stored elements
   std::vector<ExtentRecord> extents;  ///< by offset; they cover the tensor without hole or overlap
   /// The ranks that shared this tensor in the run that wrote it, such as those of one coordinate
   /// of axis expert; empty: all ranks. Any ranks may read it.

@@ -18,7 +18,7 @@ void check_model(Manifest const& manifest, zero::PartitionPlan const& plan);
 
 /// Says what one rank has read.
 struct RestoreReport {
-  std::int64_t bytes_needed = 0;  ///< of the elements it took
+  std::int64_t bytes_needed = 0;  ///< bytes of the elements it took
   std::int64_t bytes_read = 0;    ///< from files: the chunks that hold them, as they are stored
   std::vector<NonFinite> nonfinite = {};  ///< after restore(): of all ranks
 };

@@ -65,10 +65,10 @@ std::vector<Rank> starts_by_host(std::vector<std::string> const& hosts);
 
 struct SavedCheckpoint {
   std::filesystem::path directory;  ///< "<output_dir>/checkpoints/step_00000100"
-  std::int64_t bytes = 0;           ///< of all files
+  std::int64_t bytes = 0;           ///< bytes of all files
   double seconds = 0;               ///< from the start until all ranks knew that it is durable
   double stall_seconds = 0;         ///< seconds that the calling thread spent in the save
-  double work_seconds = 0;          ///< of the phases in a row, each as long as on its slowest rank
+  double work_seconds = 0;  ///< seconds of the phases in a row, each as long as on its slowest rank
   std::vector<NonFinite> nonfinite;  ///< with NonFiniteState::record
   std::vector<std::string>
       pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)

@@ -28,7 +28,7 @@ struct ConsolidateOptions {
   /// directory that gets a Hugging Face model (config.json, safetensors, tokenizer,
   /// generation_config.json).
   std::filesystem::path output = {};
-  std::int64_t max_shard_bytes = 5'000'000'000;  ///< of a file in an output directory
+  std::int64_t max_shard_bytes = 5'000'000'000;  ///< largest size of a file in an output directory
   Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
   FrozenParameters frozen = FrozenParameters::keep;
   std::string state = "fp32";  ///< which state to write; "exp_avg" for the first moment

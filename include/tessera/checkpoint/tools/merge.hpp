@@ -13,13 +13,13 @@
 
 namespace tessera::checkpoint {
 
-enum class AdaptedLayout { out_in, in_out };  ///< of the matrices that adapters belong to
+enum class AdaptedLayout { out_in, in_out };  ///< layouts of the matrices that adapters belong to
 
 struct MergeOptions {
   std::filesystem::path model;         ///< Hugging Face directory
   std::filesystem::path adapter_file;  ///< adapter_weights_file()
   std::filesystem::path output;
-  std::vector<memory::UnitSpec> units;  ///< of the adapted model
+  std::vector<memory::UnitSpec> units;  ///< units of the adapted model
   double scale = 1.0;                   ///< W + scale * B A
   AdaptedLayout layout = AdaptedLayout::out_in;
   ConfigTree model_config;

@@ -16,7 +16,7 @@ struct Damage {
   std::string file;           ///< path
   std::string tensor, state;  ///< empty: the complete file
   std::int64_t first_byte = 0,
-               end_byte = 0;  ///< of the file, [first, end); equal: no range can be named
+               end_byte = 0;  ///< range of the file, [first, end); equal: no range can be named
   std::string text;           ///< the full message
 };
 struct VerifyOptions {

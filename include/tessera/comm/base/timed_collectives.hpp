@@ -47,7 +47,7 @@ class TimedCollectives final : public Collectives {
       double waiting_seconds = 0.0;  ///< sum over the calls, mean of the ranks
     };
     std::vector<Row> rows;
-    std::vector<std::int64_t> last_of;  ///< of each rank: how often it came last
+    std::vector<std::int64_t> last_of;  ///< counts of each rank: how often it came last
     std::size_t calls = 0;
     /// Lines of text; empty without rows.
     std::string table() const;

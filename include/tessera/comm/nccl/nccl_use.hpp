@@ -29,8 +29,8 @@ struct NcclOptions {
 enum class NcclMemoryKind { window, registered, plain };
 
 struct NcclUse {
-  std::string version;    ///< of the library: "2.28.9"
-  int communicators = 0;  ///< of all ranks of the job
+  std::string version;    ///< version of the library: "2.28.9"
+  int communicators = 0;  ///< communicators of all ranks of the job
   NcclCtaPolicy cta_policy = NcclCtaPolicy::library_default;
   /// Buffers of allocate() so far by NcclMemoryKind.
   std::array<std::int64_t, 3> buffers{};

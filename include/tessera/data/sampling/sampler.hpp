@@ -101,7 +101,7 @@ class Sampler {
   void prepare_epoch(std::int64_t epoch);
 
   SamplerConfig config_;
-  std::int64_t batches_ = 0;  ///< of an epoch, numbered without the ranks
+  std::int64_t batches_ = 0;  ///< micro-batches of an epoch, numbered without the ranks
   std::int64_t micro_steps_per_epoch_ = 0, steps_per_epoch_ = 0, total_steps_ = 0;
   std::int64_t prepared_epoch_ = -1;
   std::vector<std::uint32_t> permutation_;

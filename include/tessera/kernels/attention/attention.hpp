@@ -21,7 +21,7 @@ struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;  ///< = heads, or fewer for grouped-query and multi-query attention
   int head_dim = 0;
-  float scale = 1.0f;  ///< of q.k, 1/sqrt(head_dim) for GPT-2
+  float scale = 1.0f;  ///< scale of q.k, 1/sqrt(head_dim) for GPT-2
   AttentionMask mask{};
 };
 

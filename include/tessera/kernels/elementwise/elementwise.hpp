@@ -28,7 +28,7 @@ struct GradientTarget {
 /// the numbers of the pass that launches it.
 struct DropoutPlace {
   std::uint64_t stream = 0;     ///< added to the stream of every dropout
-  std::uint64_t first_row = 0;  ///< of the tensor in the global batch
+  std::uint64_t first_row = 0;  ///< first row of the tensor in the global batch
 };
 
 /// The random numbers of a dropout. Element i of the tensor is dropped if uniform(first_element +

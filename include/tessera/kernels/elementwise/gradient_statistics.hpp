@@ -45,7 +45,7 @@ struct alignas(16) GradientControl {
 };
 
 struct StepDecision {
-  double norm = 0.0;  ///< of the unscaled gradients; infinite when an element is not finite
+  double norm = 0.0;  ///< norm of the unscaled gradients; infinite when an element is not finite
   std::int32_t finite = 1;
   GradientControl control;
 };

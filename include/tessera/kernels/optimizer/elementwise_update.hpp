@@ -31,7 +31,7 @@ struct UpdateSegment {
 struct ElementwiseUpdate {
   std::vector<UpdateSegment> segments;
   Dtype gradient_dtype = Dtype::fp32;
-  Dtype weights_dtype = Dtype::fp32;  ///< of weights_out
+  Dtype weights_dtype = Dtype::fp32;  ///< dtype of weights_out
   /// Values of 16 bits become fp32, are updated and are rounded to nearest.
   Dtype master_dtype = Dtype::fp32, state_dtype = Dtype::fp32;
   double gradient_factor = 1.0;
@@ -154,7 +154,7 @@ void sgd(Queue& q, SgdStep const& step);
 struct AdagradStep : ElementwiseUpdate {
   double epsilon = 1e-10;
   double initial_sum = 0.0;   ///< added to s: initial_accumulator_value in step 1, else 0
-  double rate_divisor = 1.0;  ///< of the learning rate: 1 + (t-1) lr_decay
+  double rate_divisor = 1.0;  ///< divisor of the learning rate: 1 + (t-1) lr_decay
 };
 void adagrad(Queue& q, AdagradStep const& step);
 

@@ -60,7 +60,7 @@ class KeyValueCache {
  public:
   virtual ~KeyValueCache() = default;
   virtual std::int64_t rows() const = 0;
-  virtual std::int64_t positions() const = 0;  ///< of each row, padding included
+  virtual std::int64_t positions() const = 0;  ///< positions of each row, padding included
   virtual std::size_t bytes() const = 0;
 };
 

@@ -12,9 +12,10 @@ namespace tessera::model {
 
 /// Logits of some consecutive positions of a micro-batch, and where their losses go.
 struct LogitChunk {
-  std::int64_t first_position = 0;  ///< of the micro-batch: row * sequence + position in the row
-  memory::TensorView logits;        ///< [R, at least vocabulary] fp32; further columns are padding
-  memory::TensorView losses;        ///< [R] fp32, to overwrite
+  /// First position of the micro-batch: row * sequence + position in the row
+  std::int64_t first_position = 0;
+  memory::TensorView logits;  ///< [R, at least vocabulary] fp32; further columns are padding
+  memory::TensorView losses;  ///< [R] fp32, to overwrite
   /// Has the shape of `logits` and the model's dtype, to overwrite with the gradient of the sum of
   /// the losses times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
   memory::TensorView dlogits;

@@ -98,7 +98,7 @@ class Trainer {
   Deadline deadline_;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::optional<zero::PrefetchReport> reported_prefetch_;
-  std::int64_t last_step_ = 0;  ///< of the training, once it has ended
+  std::int64_t last_step_ = 0;  ///< last step of the training, once it has ended
   std::string unsaved_;  ///< why the run cannot end as done though its last step is; empty: it can
 };
 

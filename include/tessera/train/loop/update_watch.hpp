@@ -16,7 +16,7 @@ namespace tessera::train {
 class UpdateWatch {
  public:
   struct Options {
-    Dtype dtype = Dtype::fp32;  ///< of the weights
+    Dtype dtype = Dtype::fp32;  ///< dtype of the weights
     optim::LossScalerConfig loss_scaler = {};
     /// Consecutive skipped steps after which training still continues; none: see tolerated().
     std::optional<std::int64_t> max_skipped_steps = {};

@@ -50,7 +50,7 @@ class RunLog {
     double epoch = 0.0;
     std::int64_t tokens = 0;  ///< consumed so far
     StepOutcome outcome;
-    std::int64_t skipped_steps = 0;  ///< of the run so far
+    std::int64_t skipped_steps = 0;  ///< skipped steps of the run so far
     std::int64_t samples = 0;        ///< consumed so far
   };
   /// A record in metrics.jsonl; also a log line when one is due, else the status line.
@@ -67,10 +67,10 @@ class RunLog {
   struct TrainingEnd {
     double epoch = 0.0;
     double seconds = 0.0;
-    std::int64_t steps = 0;  ///< of this attempt
+    std::int64_t steps = 0;  ///< steps of this attempt
     std::int64_t samples = 0;
     std::int64_t train_batch_size = 0;
-    std::int64_t total_steps = 0, skipped_steps = 0;  ///< of the run
+    std::int64_t total_steps = 0, skipped_steps = 0;  ///< total steps and skipped steps of the run
   };
   /// train_results.json, and how many steps were skipped
   void training_results(TrainingEnd const& end);
@@ -105,7 +105,7 @@ class RunLog {
   struct Attempt {
     Clock::time_point started;
     std::int64_t steps = 0, skipped = 0, tokens = 0;
-    double loss_sum = 0.0;  ///< of the finite step losses
+    double loss_sum = 0.0;  ///< loss sum of the finite step losses
     std::int64_t finite_losses = 0;
     double last_loss = 0.0;
     double mean_loss() const { return loss_sum / static_cast<double>(finite_losses); }

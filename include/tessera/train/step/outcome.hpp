@@ -18,14 +18,14 @@ namespace tessera::train {
 struct StepOutcome {
   double loss = 0.0;         ///< token mean over the global batch
   std::int64_t tokens = 0;   ///< predicted, of all ranks
-  std::int64_t samples = 0;  ///< of all ranks
+  std::int64_t samples = 0;  ///< samples of all ranks
   double learning_rate = 0.0;
   zero::StepResult update;
   double seconds = 0.0;
   std::optional<PhaseTimes> phases = {};  ///< with a timer
   double data_seconds = 0.0;              ///< in which the step waited for its samples
   comm::Traffic sent = {};  ///< by the collective operations that this rank called in the step
-  memory::GraphLaunches graphs = {};  ///< of this rank in the step
+  memory::GraphLaunches graphs = {};  ///< graph launches of this rank in the step
   /// Requests of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
 };

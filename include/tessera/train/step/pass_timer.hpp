@@ -19,7 +19,7 @@ namespace tessera::train {
 /// nothing hides, drives, copies), and the rest (gaps between kernels, the host's own work).
 struct WorkTimes {
   std::array<double, kernels::work_kinds> kernels{};  ///< seconds, by kernels::Work
-  double waits = 0.0;                                 ///< of the thread that trains
+  double waits = 0.0;                                 ///< waits of the thread that trains
   double rest = 0.0;
 
   double total() const;
@@ -82,7 +82,8 @@ class PassTimer {
 
   memory::Queue& compute_;
   std::size_t blocks_;
-  std::size_t segment_ = 0;  ///< of the current passes: embedding, blocks, head, blocks backward
+  /// Segment of the current passes: embedding, blocks, head, blocks backward
+  std::size_t segment_ = 0;
   std::chrono::steady_clock::time_point last_;
   std::optional<WorkClock> work_;  ///< from the first step on: it measures every kernel
   PhaseTimes phases_;

@@ -15,7 +15,7 @@ namespace tessera::checkpoint::detail {
 /// Ranks that follow each other and share a shard file. Their parts of a tensor are one run of its
 /// elements and one dataset.
 struct RankGroup {
-  int index = 0;  ///< of the file
+  int index = 0;  ///< index of the file
   Rank first = first_rank;
   int count = 1;
   Rank end() const { return Rank(value(first) + count); }
@@ -29,15 +29,15 @@ struct ShardIdentity {
   std::string run_id;
   std::int64_t step = 0;
   RankGroup group;
-  int ranks = 0;  ///< of the run
+  int ranks = 0;  ///< ranks of the run
   int zero_stage = 0;
 };
 
 /// What the ranks of a file own of one tensor: a run of its elements, one dataset for each state.
 struct RunLayout {
   std::vector<std::string> states;
-  std::string name;                 ///< of the tensor
-  std::vector<std::int64_t> shape;  ///< of the tensor
+  std::string name;                 ///< name of the tensor
+  std::vector<std::int64_t> shape;  ///< shape of the tensor
   std::int64_t offset = 0, numel = 0;
   std::vector<std::int64_t> part_ranks,
       part_offsets;  ///< owners, and the first element of what each owns

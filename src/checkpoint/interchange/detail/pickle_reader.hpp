@@ -44,7 +44,7 @@ class Pickle {
   Pickle(std::string text, std::string source);
 
   PickleValue root() const;
-  std::size_t bytes() const { return text_.size(); }  ///< of the pickle, STOP included
+  std::size_t bytes() const { return text_.size(); }  ///< bytes of the pickle, STOP included
   std::size_t values() const { return nodes_.size(); }
   std::string const& source() const { return source_; }
   PickleValue value(Id id) const;

@@ -51,7 +51,7 @@ class SafetensorsLayout {
     std::int64_t offset = 0;  ///< bytes, of the first element
   };
   Location const& location(std::size_t tensor) const { return locations_[tensor]; }
-  std::string index_text() const;  ///< of model.safetensors.index.json
+  std::string index_text() const;  ///< index text of model.safetensors.index.json
 
  private:
   std::vector<TensorHeader> tensors_;
