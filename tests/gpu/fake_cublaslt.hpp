@@ -15,7 +15,7 @@ struct FakeCublasLt {
   std::atomic<int> handles{0}, descriptors{0}, layouts{0}, preferences{0};
   // what was asked
   std::atomic<int> heuristics{0}, products{0};
-  // counts of the latest product
+  // settings of the latest product
   std::atomic<std::uint32_t> epilogue{0}, reduction{0}, compute{0};
   std::atomic<std::int32_t> multiprocessors{0};
   /// The first rule that was broken; the call that broke it has returned an error.
