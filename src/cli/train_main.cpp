@@ -311,10 +311,12 @@ int main(int argc, char** argv) {
   bool const measures = cli::asks_for_rank_program(words);
   try {
     auto const asked = probes_mpi || measures ? config::FirstLook() : config::look_at_flags(words);
-    if (asked.help || asked.version) {
+    bool const helps = !asked.help.empty();
+    if (helps || asked.version) {
       if (!topology::is_replica(facts))
-        std::fputs((asked.help ? config::arguments_help()
-                               : train::version_text("tessera-train", train::library_versions()))
+        std::fputs((asked.help == "true" ? config::arguments_help()
+                    : helps              ? config::explain(asked.help)
+                            : train::version_text("tessera-train", train::library_versions()))
                        .c_str(),
                    stdout);
       return 0;

@@ -265,7 +265,7 @@ TEST_P(CollectivesSuite, OperationsRunInCallOrderAndAfterTheirEvent) {
   std::vector<Pending> pending;
   for (int step = 0; step < 5; ++step) {
     producer->submit([&, step] {
-      std::this_thread::sleep_for(2ms);
+      std::this_thread::sleep_for(2ms);  // what does not wait is too early
       for (std::int64_t i = rank_ * n; i < (rank_ + 1) * n; ++i)
         data.set(i, (step == 0 ? 0.0 : data[i]) + rank_ + 1);
     });

@@ -98,7 +98,8 @@ TEST(Fsdp, WhatIsRefusedSaysWhy) {
     });
   };
   EXPECT_THAT(key_error(R"({"min_num_parms": 1})"), HasSubstr("did you mean min_num_params?"));
-  EXPECT_THAT(key_error(R"({"reshard_after_forward": "half"})"), HasSubstr("FULL_SHARD"));
+  EXPECT_THAT(key_error(R"({"reshard_after_forward": "half"})"),
+              HasSubstr("reshard_after_forward is \"half\"; it must be FULL_SHARD"));
 }
 
 }  // namespace

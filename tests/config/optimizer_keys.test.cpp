@@ -7,10 +7,12 @@
 namespace tessera::config::detail {
 namespace {
 
-OptimizerKeys keys_of(ConfigTree const& params) {
-  return {"ds.json", [&params](std::string const& key) {
-            return params.find(key.substr(std::string("optimizer.params.").size()));
-          }};
+DeepSpeedConfig keys_of(ConfigTree const& params) {
+  DeepSpeedConfig json;
+  json.source = "ds.json";
+  for (auto const& [name, value] : params.as_object())
+    json.keys.entries["optimizer.params." + name] = {value, Origin::deepspeed};
+  return json;
 }
 
 TEST(OptimizerKeys, ThoseOfAnotherOptimizerAreRefused) {

@@ -87,7 +87,7 @@ TEST(DeviceBuffer, WorkOfAPreviousOwnerDoesNotReachTheNext) {
     slow->submit([previous] { std::memset(previous, 0xCD, 512); });
     slow->record().wait("test", soon);
     slow->submit([previous] {
-      std::this_thread::sleep_for(100ms);
+      std::this_thread::sleep_for(100ms);  // what does not wait is too early
       std::memset(previous, 0xAB, 512);
     });
   }
@@ -112,7 +112,7 @@ TEST(DeviceBuffer, WaitsForWorkOfAClosedStream) {
   std::atomic<bool> written{false};
   auto slow = make_stream_queue("slow");
   slow->submit([&, data] {
-    std::this_thread::sleep_for(50ms);
+    std::this_thread::sleep_for(50ms);  // what does not wait is too early
     std::memset(data, 0xAB, 512);
     written = true;
   });

@@ -66,7 +66,7 @@ TEST(MachineProfile, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(refusal(document), HasSubstr("use a number that is not negative"));
   document = least();
   document.set("device_memory", "lots");
-  EXPECT_THAT(refusal(document), HasSubstr("device_memory"));
+  EXPECT_THAT(refusal(document), HasSubstr("device_memory: 'lots' is not a size"));
 }
 
 }  // namespace

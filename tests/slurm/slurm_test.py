@@ -56,7 +56,7 @@ class Cluster(Bench):
         if FIRST_LINE.search(said) or code not in (139, "none in time"):
             assert done, f"srun has not ended in time\n{command}\n{said}"
             return done
-        print(f"srun: exit code {code} before the program's first line:\n{said}")
+        print(f"RETRIED {self.work.name}: srun ended with code {code} before the program's first line:\n{said}", flush=True)
         return None
 
     def died_in_mpi_init(self):
@@ -506,7 +506,7 @@ def run_scenario(arguments, again=False):
         said = bench.died_in_mpi_init()
         if again or not said:
             raise
-    print(f"{arguments.scenario} starts again: Open MPI has died in MPI_Init (docs/development/tests.md):\n{said}", flush=True)
+    print(f"RETRIED {arguments.scenario}: Open MPI has died in MPI_Init (docs/development/tests.md):\n{said}", flush=True)
     return run_scenario(arguments, again=True)
 
 

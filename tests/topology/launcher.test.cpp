@@ -75,7 +75,7 @@ TEST(LauncherFacts, ANodeFileOfPbsCountsRanks) {
   facts.job_tasks = ranks_in_node_file(lines);
   facts.job_tasks_variable = "PBS_NODEFILE";
   EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("4 tasks (PBS_NODEFILE)"));
-  EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("mpirun"));
+  EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("start it with `mpirun"));
   EXPECT_EQ(ranks_in_node_file(empty), std::nullopt);
 }
 

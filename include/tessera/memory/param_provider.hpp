@@ -33,12 +33,14 @@ inline std::ostream& operator<<(std::ostream& out, UnitIndex unit) {
 
 /// Initial values of a parameter when training from scratch.
 struct Initializer {
+  /// Distribution of the values.
   enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
   double stddev = 0.0;  ///< standard deviation of `normal`, mean 0
   double bound = 0.0;   ///< bound of `uniform`, in [-bound, bound)
 };
 
+/// A parameter of a model.
 struct ParameterSpec {
   std::string name;  ///< Hugging Face name, e.g. "transformer.h.0.attn.c_attn.weight"
   std::vector<std::int64_t> shape;  ///< at most 4 dimensions
@@ -57,6 +59,7 @@ struct ParameterSpec {
   }
 };
 
+/// A unit of a model: the parameters that are gathered and released together.
 struct UnitSpec {
   std::string name;                       ///< "embedding", "block.0", ..., "head"
   std::vector<ParameterSpec> parameters;  ///< in the order of the flat buffer

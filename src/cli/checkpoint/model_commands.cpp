@@ -73,29 +73,28 @@ void run_import(ImportArguments const& a) {
 
 }  // namespace
 
-void add_import(CLI::App& app) {
+void add_import(Command& app) {
   auto const a = std::make_shared<ImportArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "import",
       "Convert a DeepSpeed checkpoint or a Hugging Face model to a checkpoint for tessera-train");
   command
-      ->add_option("source", a->source,
-                   "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), a "
-                   "Hugging Face model directory, or a checkpoint of its Trainer")
-      ->required();
+      .add("source DIR", a->source,
+           "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), a "
+           "Hugging Face model directory, or a checkpoint of its Trainer")
+      .required();
   command
-      ->add_option("checkpoint_dir", a->checkpoints,
-                   "Directory for step_<N> and latest: OUTPUT_DIR/checkpoints, or the value of "
-                   "--resume_from_checkpoint")
-      ->required();
-  command->add_option("--config", a->config,
-                      "config.json or its directory (default: in or next to the source)");
-  command->add_option("-t,--tag", a->tag, "Tag of the DeepSpeed checkpoint (default: the latest)");
-  add_allow_older(*command, a->when_damaged);
-  command->add_option("--max_shard_size", a->max_shard_size, "Approximate size of a shard file")
-      ->capture_default_str();
-  command->add_flag("--no_crc", a->no_crc, "Check the CRC-32 of pickles only, not of all data");
-  command->callback([a] { run_import(*a); });
+      .add("checkpoint_dir DIR", a->checkpoints,
+           "directory for step_<N> and latest: OUTPUT_DIR/checkpoints, or the value of "
+           "--resume_from_checkpoint")
+      .required();
+  command.add("--config PATH", a->config,
+              "config.json or its directory (default: in or next to the source)");
+  command.add("-t,--tag TAG", a->tag, "tag of the DeepSpeed checkpoint (default: the latest)");
+  add_allow_older(command, a->when_damaged);
+  command.add("--max_shard_size SIZE", a->max_shard_size, "approximate size of a shard file");
+  command.add("--no_crc", a->no_crc, "check the CRC-32 of pickles only, not of all data");
+  command.run([a] { run_import(*a); });
 }
 
 namespace {
@@ -123,28 +122,24 @@ void run_export(ExportArguments& a) {
 
 }  // namespace
 
-void add_export(CLI::App& app) {
+void add_export(Command& app) {
   auto const a = std::make_shared<ExportArguments>();
-  auto* command = app.add_subcommand("export",
-                                     "Convert a checkpoint to a Hugging Face model directory: "
-                                     "config.json, safetensors, tokenizer");
+  auto& command = app.add_command("export",
+                                  "Convert a checkpoint to a Hugging Face model directory: "
+                                  "config.json, safetensors, tokenizer");
   command
-      ->add_option("checkpoint_dir", a->checkpoint,
-                   "Run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir")
-      ->required();
-  command->add_option("output_dir", a->output, "Directory for the model")->required();
-  command->add_option("-t,--tag", a->options.tag, "Checkpoint to use (default: the latest)");
-  add_allow_older(*command, a->options.when_damaged);
-  command->add_option("--dtype", a->options.dtype, "Data type: fp32, bf16 or fp16")
-      ->capture_default_str();
-  command
-      ->add_option("--max_shard_size", a->max_shard_size,
-                   "Maximum size of a safetensors file, such as 5GB or 500MB")
-      ->capture_default_str();
-  command->add_flag_callback(
-      "--overwrite", [a] { a->options.when_present = checkpoint::WhenPresent::replace; },
-      "Replace a model that output_dir holds");
-  command->callback([a] { run_export(*a); });
+      .add("checkpoint_dir DIR", a->checkpoint,
+           "run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir")
+      .required();
+  command.add("output_dir DIR", a->output, "directory for the model").required();
+  command.add("-t,--tag TAG", a->options.tag, "checkpoint to use (default: the latest)");
+  add_allow_older(command, a->options.when_damaged);
+  add_dtype(command, a->options.dtype);
+  command.add("--max_shard_size SIZE", a->max_shard_size,
+              "maximum size of a safetensors file, such as 5GB or 500MB");
+  command.add_flag("--overwrite", "replace a model that output_dir holds",
+                   [a] { a->options.when_present = checkpoint::WhenPresent::replace; });
+  command.run([a] { run_export(*a); });
 }
 
 namespace {
@@ -182,26 +177,22 @@ void run_merge(MergeArguments const& a) {
 
 }  // namespace
 
-void add_merge(CLI::App& app) {
+void add_merge(Command& app) {
   auto const a = std::make_shared<MergeArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "merge", "Add a LoRA adapter to the weights of its model: a model directory without adapter");
-  command->add_option("model_dir", a->model, "Hugging Face directory of the adapted model")
-      ->required();
+  command.add("model_dir DIR", a->model, "Hugging Face directory of the adapted model").required();
   command
-      ->add_option("adapter_dir", a->adapter,
-                   "Directory with adapter_config.json and adapter_model.safetensors or .bin")
-      ->required();
-  command->add_option("output_dir", a->output, "Directory for the merged model")->required();
-  command->add_option("--dtype", a->dtype, "Data type: fp32, bf16 or fp16")->capture_default_str();
-  command
-      ->add_option("--max_shard_size", a->max_shard_size,
-                   "Maximum size of a safetensors file, such as 5GB or 500MB")
-      ->capture_default_str();
-  command->add_flag_callback(
-      "--overwrite", [a] { a->when_present = checkpoint::WhenPresent::replace; },
-      "Replace a model that output_dir holds");
-  command->callback([a] { run_merge(*a); });
+      .add("adapter_dir DIR", a->adapter,
+           "directory with adapter_config.json and adapter_model.safetensors or .bin")
+      .required();
+  command.add("output_dir DIR", a->output, "directory for the merged model").required();
+  add_dtype(command, a->dtype);
+  command.add("--max_shard_size SIZE", a->max_shard_size,
+              "maximum size of a safetensors file, such as 5GB or 500MB");
+  command.add_flag("--overwrite", "replace a model that output_dir holds",
+                   [a] { a->when_present = checkpoint::WhenPresent::replace; });
+  command.run([a] { run_merge(*a); });
 }
 
 }  // namespace tessera::cli

@@ -69,7 +69,7 @@ void add_launch(OptionTable& t) {
 void add_deepspeed(OptionTable& t) {
   std::string const d = "deepspeed_config.";
   t.add(path, d + "deepspeed_config_file", {}, "a DeepSpeed JSON; the same as --deepspeed");
-  t.add(integer, d + "zero_stage", 2, "ZeRO stage").at_least(0).at_most(3);
+  t.add(integer, d + "zero_stage", 2, "ZeRO stage").between(0, 3);
   t.add(integer, d + "gradient_accumulation_steps", {}, "micro-steps per optimizer step")
       .at_least(1);
   t.add(real, d + "gradient_clipping", {}, "clip the global gradient norm").at_least(0);

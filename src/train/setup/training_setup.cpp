@@ -501,7 +501,7 @@ ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
   return ConfigTree()
       .set("arguments", config::describe(job.arguments))
       .set("engine", config::describe(run.config))
-      .set("deepspeed", job.arguments.deepspeed)
+      .set("deepspeed", job.arguments.deepspeed.document)
       .set("machine", machine);
 }
 

@@ -133,7 +133,7 @@ double cpu_seconds() {
 TEST_P(Stress, AWaitingRankLeavesItsCore) {
   comm_->barrier();
   double const before = cpu_seconds();
-  if (rank_ == 0) std::this_thread::sleep_for(1s);
+  if (rank_ == 0) std::this_thread::sleep_for(1s);  // the others wait for as long
   comm_->barrier();
   EXPECT_LT(cpu_seconds() - before, 0.25) << "of about one second waited";
 }

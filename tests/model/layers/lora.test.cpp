@@ -119,13 +119,14 @@ TEST(LoraConfig, WhatIsNotComputedIsRefusedByName) {
   EXPECT_THAT(refusal_of_adapter("modules_to_save", ConfigTree::Array{"lm_head"}),
               HasSubstr("modules_to_save is [\"lm_head\"]"));
   EXPECT_THAT(refusal_of_adapter("rank_pattern", ConfigTree::object().set("c_fc", 4)),
-              HasSubstr("rank_pattern"));
+              HasSubstr("rank_pattern is {\"c_fc\":4}"));
   EXPECT_THAT(refusal_of_adapter("layers_to_transform", ConfigTree::Array{1}),
-              HasSubstr("layers_to_transform"));
-  EXPECT_THAT(refusal_of_adapter("init_lora_weights", "pissa"), HasSubstr("pissa"));
+              HasSubstr("layers_to_transform is [1]"));
+  EXPECT_THAT(refusal_of_adapter("init_lora_weights", "pissa"),
+              HasSubstr("init_lora_weights is \"pissa\""));
   EXPECT_THAT(refusal_of_adapter("some_new_option", 3), HasSubstr("some_new_option is 3"));
   EXPECT_THAT(refusal_of_adapter("peft_type", "IA3"), HasSubstr("peft_type is 'IA3'"));
-  EXPECT_THAT(refusal_of_adapter("task_type", "SEQ_CLS"), HasSubstr("SEQ_CLS"));
+  EXPECT_THAT(refusal_of_adapter("task_type", "SEQ_CLS"), HasSubstr("task_type is 'SEQ_CLS'"));
   EXPECT_THAT(refusal_of_adapter("r", 0), HasSubstr("r is 0"));
   EXPECT_THAT(refusal_of_adapter("lora_alpha", -1), HasSubstr("lora_alpha is -1"));
   EXPECT_THAT(refusal_of_adapter("lora_dropout", 1.0), HasSubstr("lora_dropout is 1"));

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <functional>
 #include <future>
-#include <thread>
 
 #include "engine_fixture.hpp"
 
@@ -23,7 +22,8 @@ class HeldUpCollectives final : public Collectives {
   void hold_up(int count) {
     countdown_ = count;
     opened_ = std::promise<void>();
-    gate_->submit([opened = opened_.get_future().share()] { opened.wait(); });
+    has_opened_ = opened_.get_future().share();
+    gate_->submit([opened = has_opened_] { opened.wait(); });
     held_ = gate_->record();
     holding_ = true;
   }
@@ -33,11 +33,8 @@ class HeldUpCollectives final : public Collectives {
   }
   /// Lets go after a while, so that a test that waits wrongly fails instead of hanging.
   void let_go_after(std::chrono::milliseconds time) {
-    rescue_ = std::async(std::launch::async, [this, time] {
-      for (auto waited = std::chrono::milliseconds(0); waited < time && holding_;
-           waited += std::chrono::milliseconds(5))
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      let_go();
+    rescue_ = std::async(std::launch::async, [this, opened = has_opened_, time] {
+      if (opened.wait_for(time) == std::future_status::timeout) let_go();
     });
   }
 
@@ -109,6 +106,7 @@ class HeldUpCollectives final : public Collectives {
   std::unique_ptr<Collectives> inner_;
   std::unique_ptr<memory::Queue> gate_;
   std::promise<void> opened_;
+  std::shared_future<void> has_opened_;
   memory::Event held_;
   std::atomic<bool> holding_ = false;
   bool reached_ = false;
