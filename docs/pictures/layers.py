@@ -72,7 +72,7 @@ def rows_of_parts(layer):
 
 
 def draw_layer(picture, name, layer, parts, box):
-    """The words of a layer, and its parts beside them."""
+    """The words of a layer, and its parts next to them."""
     x, y, width, height = box
     picture.box(x, y, width, height, PALE_BLUE, BLUE)
     words = y + (height - HEIGHT) / 2

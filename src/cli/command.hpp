@@ -80,7 +80,7 @@ class Command {
   Command const* parent_ = nullptr;
   std::vector<std::unique_ptr<Command>> commands_;
   config::OptionTable table_;
-  std::vector<Store> stores_;  ///< of the rows
+  std::vector<Store> stores_;  ///< stores of the rows
   Words* rest_ = nullptr;
   Rest rest_kind_ = Rest::own;
   std::function<void()> action_;

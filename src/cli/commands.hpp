@@ -80,7 +80,8 @@ void add_prune(Command& group);
 /// UsageError
 Dtype model_dtype(std::string const& name);
 
-/// After a model was written. @throws DataError naming the tensors when @p found is not empty
+/// Checks a model after it was written. @throws DataError naming the tensors when @p found is not
+/// empty
 void require_finite(std::vector<checkpoint::NonFinite> const& found, std::string const& output,
                     Dtype dtype);
 /// Prints which files of earlier runs were removed or replaced.

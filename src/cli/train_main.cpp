@@ -139,7 +139,7 @@ void warn_of_environment(topology::LauncherFacts facts, topology::RankInfo const
   if (!gpus.empty()) log::warning(gpus);
 }
 
-/// With comms_logger every operation is measured; null without it.
+/// Makes collectives that measure every operation for comms_logger; null without it.
 comm::TimedCollectives* add_comms_logger(config::TrainingArguments const& arguments,
                                          std::unique_ptr<comm::Collectives>& comm) {
   auto const logger = config::reporting_of(arguments).comms_logger;
@@ -163,7 +163,8 @@ comm::NcclOptions nccl_options(config::TrainingArguments const& arguments) {
           comm::nccl_cta_policy(arguments.nccl_cta_policy)};
 }
 
-/// After an error other ranks may have ended: then rank 0 reports what it has measured.
+/// Reports the collectives. After an error other ranks may have ended: then rank 0 reports what it
+/// has measured.
 void report_collectives(comm::TimedCollectives& timed, ExitCode code,
                         std::filesystem::path const& directory) {
   bool const all_ranks = code == ExitCode::done || code == ExitCode::stopped_early;

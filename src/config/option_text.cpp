@@ -31,7 +31,7 @@ std::string default_text(Option const& option) {
   return out.str();
 }
 
-/// Of each OptionType: the type in texts, and the value in --help.
+/// Words of each OptionType: the type in texts, and the value in --help.
 constexpr std::pair<char const*, char const*> type_words[] = {
     {"true or false", ""}, {"integer", "N"},    {"number", "X"},
     {"text", "TEXT"},      {"path", "PATH"},    {"", "NAME"},
@@ -155,7 +155,7 @@ std::string shown_value(Option const& option) {
 }
 
 /// A meaning that says its default is left as it is, and so is a default that is no value, which
-/// stands for "not given".
+/// means "not given".
 std::string shown_meaning(Option const& option) {
   std::string out = option.meaning;
   if (!option.choices.empty()) out += " [" + join(option.choices) + "]";

@@ -148,7 +148,7 @@ ConfigTree spelled(Option const& option, ConfigTree const& value) {
   return out.is_null() ? value : out;
 }
 
-/// Of text that a missing quote has made too long: the reason.
+/// Explains text that a missing quote has made too long; empty for other values.
 std::string swallowed(ConfigTree const& value) {
   if (!value.is_string()) return "";
   auto const& text = value.as_string();

@@ -98,7 +98,7 @@ class Resolver {
   TrainingArguments const& args_;
   std::int64_t hidden_size_;
   OptionValues const& json_;  ///< the DeepSpeed keys; empty without a configuration
-  std::vector<optim::Hyperparameter> optim_args_;  ///< of --optim_args
+  std::vector<optim::Hyperparameter> optim_args_;  ///< options of --optim_args
   ResolvedConfig out_;
 };
 

@@ -122,8 +122,8 @@ namespace {
 unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
 
 struct Sequence {
-  std::size_t
-      bytes;  ///< of the well-formed character, or of the maximal ill-formed sequence (at least 1)
+  /// Bytes of the well-formed character, or of the maximal ill-formed sequence (at least 1)
+  std::size_t bytes;
   bool valid;
 };
 

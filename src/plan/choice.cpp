@@ -105,7 +105,7 @@ ConfigTree automatic_config(config::TrainingArguments const& a) {
 
 }  // namespace
 
-std::string rung_of(Choice const& choice) {
+std::string ladder_step_of(Choice const& choice) {
   return fmt::format("stage {}{}{}", choice.stage,
                      choice.shard_group > 0
                          ? fmt::format(" in groups of {}", counted(choice.shard_group, "rank"))

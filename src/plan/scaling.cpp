@@ -31,7 +31,7 @@ MachineProfile without_transfer(MachineProfile m) {
 MachineProfile without_update(MachineProfile m) {
   double const traffic = m.pass_traffic / m.memory_bandwidth;
   m.memory_bandwidth = m.host_memory_bandwidth = 1e30;
-  m.pass_traffic = traffic * m.memory_bandwidth;  // of the passes, which stays
+  m.pass_traffic = traffic * m.memory_bandwidth;  // traffic of the passes, which stays
   m.host_link = {0.0, 1e30};
   m.drive_read = m.drive_write = 1e30;
   return m;

@@ -20,7 +20,7 @@ namespace {
 
 using Parameter = std::tuple<Implementation, Dtype, Placement>;
 
-/// Implementations live for the whole suite: hundreds of operations run on each, as in training.
+/// Implementations live as long as the suite: hundreds of operations run on each, as in training.
 inline std::map<Implementation, std::unique_ptr<Collectives>>& implementations() {
   static std::map<Implementation, std::unique_ptr<Collectives>> all;
   return all;

@@ -90,7 +90,7 @@ TEST(Arguments, EveryFullySupportedOptionReachesTheProgram) {
   std::set<std::string> reached;
   ConfigTree const described = describe(TrainingArguments{});
   for (auto const& [name, entry] : described.as_object()) reached.insert(name);
-  // these settle another option's field
+  // these set another option's field
   for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "full_determinism",
                            "optim_args", "report_to", "fsdp", "fsdp_config", "accelerate_config"})
     reached.insert(name);

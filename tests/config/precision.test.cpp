@@ -101,7 +101,7 @@ TEST(Precision, MasterWeightsStartRoundedUnderDeepSpeed) {
                    .round_master_weights);
 }
 
-/// Of master weights, states and gradients between micro-steps.
+/// DeepSpeed's keys give 16 bits to master weights, states and gradients between micro-steps.
 TEST(Precision, SixteenBitMasterWeightsAreDeepSpeeds) {
   struct Row {
     char const *blocks, *zero;

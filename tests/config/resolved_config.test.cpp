@@ -174,7 +174,7 @@ struct Bad {
   char const* part;
 };
 
-/// As in DeepSpeed, where only stage 3 reads the block.
+/// DeepSpeed reads the block at stage 3 only.
 TEST(ResolvedConfig, OffloadedParametersNeedStageThree) {
   for (
       char const* json :

@@ -1,4 +1,4 @@
-/// Device memory beside what the driver says, and the rules of its pool
+/// Device memory compared with what the driver says, and the rules of its pool
 /// (src/memory/detail/device_memory.hpp), without arguments over a device made of host memory,
 /// which tries the tests themselves; with "device" on a GPU.
 #include <gmock/gmock.h>

@@ -150,7 +150,7 @@ struct Fp8Matrix {
   memory::Buffer codes{"codes", memory::Purpose::workspace, static_cast<std::size_t>(rows* columns),
                        memory::MemorySpace::device};
 
-  /// Of @p in [rows, columns], or with @p transposed of its transpose, [columns, rows].
+  /// Quantizes @p in [rows, columns], or with @p transposed its transpose, [columns, rows].
   Fp8Matrix(Queue& q, Values const& in, std::int64_t r, std::int64_t c, Float8 as, bool transposed)
       : rows(r),
         columns(c),

@@ -279,6 +279,42 @@ class Words(unittest.TestCase):
         for text in ("allow going on as root", "a number a user gives", "per rank", "not therefore", "the formerly"):
             self.assertFalse(self.language.phrases(text), text)
 
+    def test_terms_that_others_replaced(self):
+        for text in ("the yardstick", "each rung of it", "first settle the transfers", "a live line", "the overflow verdict", "a glance ahead"):
+            self.assertTrue(self.language.phrases(text), text)
+
+    def test_comments_that_hang_on_the_line_above(self):
+        for text in ("Of one rank.", "The same for weights.", "Those of a device.", "That of this thread.", "Also after a save.", "As PEFT writes it.",
+                     "As in free().", "of the rank", "the same as before"):
+            self.assertTrue(self.language.fragments(text), text)
+        for text in ("Offset of a shard.", "Sizes of one rank.", "That file is removed.", "As the queue is in order, no event is needed.", "Aspect ratio.",
+                     "offset of the rank"):
+            self.assertFalse(self.language.fragments(text), text)
+
+
+class Comments(unittest.TestCase):
+    def test_comments_of_sources(self):
+        text = """/// Size of a file,
+/// in bytes.
+int a = 1;  ///< of a
+            ///< and more
+int b;  // "no string"
+char const* c = "// no comment";
+/* Of
+ * two lines */
+// first
+
+// second
+"""
+        self.assertEqual(cpp_source.comments_of(text), [(1, "Size of a file, in bytes."), (3, "of a and more"), (5, '"no string"'), (7, "Of two lines"),
+                                                        (9, "first"), (11, "second")])
+
+    def test_comments_of_scripts(self):
+        self.assertEqual(check_language.comments_of(".py", 'def f():\n    """Of one."""\n    # The same\n    # here.\n    return "# no"\n'),
+                         [(2, "Of one."), (3, "The same here.")])
+        self.assertEqual(check_language.comments_of(".txt", "# As here.\nset(a 1)  # of b\n"), [(1, "As here.")])
+        self.assertEqual(check_language.comments_of(".txt", "# a list\nname\n"), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -120,7 +120,7 @@ TEST(DeviceBuffer, WorkOfAPreviousOwnerDoesNotReachTheNext) {
       << "the previous owner's work came after the next owner's";
 }
 
-/// Also when its queue is gone before the buffer is.
+/// A buffer waits for its work even when its queue is gone first.
 TEST(DeviceBuffer, WaitsForWorkOfAClosedStream) {
   test::FakeDevice device;
   Buffer first("first", Purpose::data, 512, MemorySpace::device);

@@ -314,7 +314,7 @@ def devices_of_each_rank(b):
     for name, options in (("per_task", ["--gpus-per-task=1", "--gpu-bind=single:1"]), ("per_node", ["--gpus-per-node=2"])):
         lines = b.run(["srun", "-N2", "-n4", *options, "bash", show]).stdout.split()
         seen[name] = dict(line.split(":") for line in lines)
-        # the same ranks on each node: sums are formed node by node
+        # equal ranks on each node: sums are formed node by node
         b.srun(2, 4, b.common(name, per_device_train_batch_size=2), options=[*options, "--ntasks-per-node=2"])
         told = b.run(["srun", "-N1", "-n1", *options[:1], "tessera", "doctor", "--dir", b.work]).stdout
         assert "CUDA_VISIBLE_DEVICES" in told, told

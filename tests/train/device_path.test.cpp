@@ -1,4 +1,4 @@
-/// Training as it goes on a device, on one made of host memory: streams that run by themselves,
+/// Training as a device does it, on one made of host memory: streams that run by themselves,
 /// memory that the host may not touch, events for all order, collectives staged through pinned
 /// memory. What only CUDA's own kernels and libraries can show is in tests/gpu.
 #include <gtest/gtest.h>

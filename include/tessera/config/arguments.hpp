@@ -152,13 +152,13 @@ struct TrainingArguments : EngineOptions {
   bool fp16 = false, bf16 = false;
   bool fp16_full_eval = false, bf16_full_eval = false;
   std::string master_weights = "auto";
-  bool gradient_checkpointing = false;  ///< the same as recompute block
+  bool gradient_checkpointing = false;  ///< means recompute block
   Recompute recompute = Recompute::none;
 
   // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().
   Interval logging_strategy = Interval::steps;
   double logging_steps = 500.0;
-  std::filesystem::path logging_dir;   ///< of TensorBoard files; empty: output_dir/runs
+  std::filesystem::path logging_dir;   ///< directory of TensorBoard files; empty: output_dir/runs
   bool logging_nan_inf_filter = true;  ///< leave losses that are not finite out of log lines
   std::string include_num_input_tokens_seen = "no";  ///< "all" and "non_padding" are the same here
   bool log_on_each_node = true;  ///< the first rank of each node logs at log_level
@@ -195,17 +195,18 @@ struct TrainingArguments : EngineOptions {
   bool deterministic = true;  ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
-  bool cuda_graphs = false;                        ///< on a GPU: each block's kernels as one graph
-  std::int64_t communication_multiprocessors = 0;  ///< of a GPU, at most, for NCCL; 0: its choice
-  std::string nccl_cta_policy = "default";         ///< ncclConfig_t::CTAPolicy
-  bool needs_cuda = false;                         ///< --device cuda: an error without a GPU
+  bool cuda_graphs = false;  ///< on a GPU: each block's kernels as one graph
+  /// Multiprocessors of a GPU, at most, for NCCL; 0: its choice
+  std::int64_t communication_multiprocessors = 0;
+  std::string nccl_cta_policy = "default";  ///< ncclConfig_t::CTAPolicy
+  bool needs_cuda = false;                  ///< --device cuda: an error without a GPU
   std::optional<std::int64_t>
       threads;                       ///< OpenMP threads per rank; none: the cores of the launcher
   double time_limit_minutes = 0.0;   ///< 0: the limit of the batch system
   bool auto_tune = false;            ///< search for the fastest configuration first
-  double tune_minutes = 5.0;         ///< of that search
+  double tune_minutes = 5.0;         ///< minutes for auto_tune
   std::string collectives = "auto";  ///< between nodes: auto, flat or two-level
-  double comm_timeout_seconds = 300.0;  ///< of every wait for other ranks
+  double comm_timeout_seconds = 300.0;  ///< timeout of every wait for other ranks
   double node_timeout_seconds = 30.0;   ///< heartbeat timeout of a node; 0: none
 
   // generation from the trained weights
@@ -239,7 +240,7 @@ ConfigTree read_document(std::string const& file);
 TrainingArguments parse_arguments(std::vector<std::string> const& words,
                                   ReadDocument const& read = read_document);
 
-/// The same for any part of a command line: it need not name something to do, a model or files.
+/// Parses any part of a command line: it need not name something to do, a model or files.
 TrainingArguments parse_options(std::vector<std::string> const& words,
                                 ReadDocument const& read = read_document);
 /// @throws UsageError naming what a run still needs

@@ -87,7 +87,7 @@ void assign(T& field, ConfigTree const& value, std::string const& name) {
     for (auto const& item : value.as_array()) field.push_back(item.as_string());
   } else if constexpr (std::is_same_v<T, ConfigTree>) {
     field = value;
-  } else {  // a boolean or a number stands for its text
+  } else {  // a boolean or a number means its text
     field = value.is_string()            ? value.as_string()
             : value == ConfigTree(false) ? std::string()
                                          : value.dump();

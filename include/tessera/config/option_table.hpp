@@ -45,11 +45,11 @@ struct Option {
   std::string group;
   std::string unit_name;
   std::vector<std::string> aliases;
-  std::vector<std::string> choices;  ///< of a choice or of a list's items
+  std::vector<std::string> choices;  ///< values of a choice or of a list's items
   std::vector<std::pair<std::string, std::string>>
       exceptions;  ///< refused choice, reason and remedy
   std::vector<std::pair<std::string, std::string>>
-      spellings;  ///< of a choice: another spelling, and the choice that it means
+      spellings;  ///< spellings of a choice: another spelling, and the choice that it means
   std::optional<double> minimum, maximum;
   bool minimum_excluded = false;
   std::optional<std::string> automatic;  ///< "auto" is accepted; what it becomes
@@ -62,7 +62,7 @@ struct Option {
   std::vector<std::string> needed, excluded;  ///< options that must be given with it, or not
   bool converts = false;  ///< "2", "true" and 1 count as the number or boolean they spell
   Support support = Support::full;
-  std::string note;  ///< of a hint: the effect; of a refusal: reason and remedy
+  std::string note;  ///< text of a hint: the effect; of a refusal: reason and remedy
   /// A refused option accepts the values for which this is true. Null: only its default.
   using Predicate = bool (*)(ConfigTree const&);
   Predicate switches_off = nullptr;
@@ -118,7 +118,7 @@ class OptionTable {
   /// The options under @p prefix convert text, numbers and booleans into each other, and take
   /// "auto" as their default, as DeepSpeed's typed blocks do.
   void convert_values(std::string_view prefix);
-  /// By name or alias; `-` and `_` are the same. Null when unknown.
+  /// Finds an option by name or alias; `-` and `_` are the same. Null when unknown.
   Option const* find(std::string_view name) const;
   /// Every name and alias.
   std::vector<std::string> names() const;
@@ -138,7 +138,7 @@ std::string nearest_name(std::string_view name, std::vector<std::string> const& 
 /// The table behind the command line.
 OptionTable const& argument_table();
 
-/// Of the argument of this name, in describe(TrainingArguments).
+/// Returns the rule of the argument of this name, in describe(TrainingArguments).
 Resume resume_of_argument(std::string_view name);
 
 /// The table of all DeepSpeed keys, names as dotted paths.

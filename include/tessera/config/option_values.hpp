@@ -49,7 +49,7 @@ std::string suggestion(std::string_view name, std::vector<std::string> const& na
 ConfigTree checked_value(Option const& option, ConfigTree const& value, std::string const& shown,
                          Audience audience);
 
-/// The same for the text of a flag.
+/// Parses and checks the text of a flag, as checked_value() does with a value.
 ConfigTree parsed_value(Option const& option, std::string const& text, std::string const& shown);
 
 /// Command-line words into values: `--name value`, `--name=value`, `-` as `_`, `--flag

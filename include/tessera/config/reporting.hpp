@@ -35,7 +35,7 @@ struct Reporting {
   bool dump_state = false;
   /// Directories; empty: not written.
   std::filesystem::path tensorboard;          ///< Train/Samples/..., by samples: DeepSpeed's
-  std::filesystem::path csv;                  ///< the same values
+  std::filesystem::path csv;                  ///< the values as CSV
   std::filesystem::path trainer_tensorboard;  ///< train/..., by steps: --report_to tensorboard
   std::optional<FlopsProfiler> flops_profiler;
   std::optional<CommsLogger> comms_logger;
@@ -45,8 +45,8 @@ struct Reporting {
 /// --auto_tune and --tune_minutes, and the keys of DeepSpeed's autotuning block.
 struct Tuning {
   double minutes = 5.0;             ///< that the search may take
-  std::int64_t warm_up_steps = 2;   ///< of a candidate, not measured
-  std::int64_t measured_steps = 2;  ///< of a candidate, at least
+  std::int64_t warm_up_steps = 2;   ///< warm-up steps of a candidate, not measured
+  std::int64_t measured_steps = 2;  ///< measured steps of a candidate, at least
   std::int64_t trials = 50;         ///< most candidates
   std::int64_t early_stopping = 5;  ///< kinds of candidates without improvement that end it
   std::int64_t least_micro_batch = 1, largest_micro_batch = 1024;

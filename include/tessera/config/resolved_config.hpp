@@ -36,13 +36,13 @@ struct ResolvedConfig : EngineOptions {
   std::int64_t accumulation_steps = 1;
 
   // precision
-  Dtype dtype = Dtype::fp32;                ///< of weights, gradients and the residual stream
-  Dtype product_dtype = Dtype::fp32;        ///< of matrix products; not `dtype`: autocast
+  Dtype dtype = Dtype::fp32;                ///< dtype of weights, gradients and the residual stream
+  Dtype product_dtype = Dtype::fp32;        ///< dtype of matrix products; not `dtype`: autocast
   bool fp8 = false;                         ///< products of blocks in training
-  Dtype communication_dtype = Dtype::fp32;  ///< of gradients in reductions
-  Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients between micro-steps
-  Dtype master_dtype = Dtype::fp32;         ///< of the weights that are updated
-  Dtype state_dtype = Dtype::fp32;          ///< of optimizer states with a value per element
+  Dtype communication_dtype = Dtype::fp32;  ///< dtype of gradients in reductions
+  Dtype accumulation_dtype = Dtype::fp32;   ///< dtype of gradients between micro-steps
+  Dtype master_dtype = Dtype::fp32;         ///< dtype of the weights that are updated
+  Dtype state_dtype = Dtype::fp32;          ///< dtype of optimizer states with a value per element
   /// The initial master weights are those of the file rounded to `dtype`.
   bool round_master_weights = false;
   bool dynamic_loss_scale = false;
@@ -69,7 +69,7 @@ struct ResolvedConfig : EngineOptions {
   std::int64_t secondary_group_size = 1;
   bool quantized_weights = false;    ///< gathers of stage 3 move codes of 8 bits (ZeRO++ qwZ)
   bool quantized_gradients = false;  ///< reductions of stage 3 move codes (ZeRO++ qgZ)
-  std::optional<ErrorFeedback> error_feedback;  ///< of quantized gradients
+  std::optional<ErrorFeedback> error_feedback;  ///< error feedback of quantized gradients
   /// Consecutive ranks whose gradients are summed before they leave the node: place_on_nodes() sets
   /// it. 0: gradients move as values.
   std::int64_t gradient_node_size = 0;
@@ -132,13 +132,14 @@ std::optional<Tuning> tuning_of(TrainingArguments const& arguments);
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);
 
-/// Of the resolved value of this name, in describe(ResolvedConfig).
+/// Returns the rule of the resolved value of this name, in describe(ResolvedConfig).
 Resume resume_of_resolved(std::string_view name);
 
 /// Whether the world size of a configuration is that of the run or a guess.
 enum class WorldSize { known, assumed };
 
-/// One line for each: what happens, and what to write instead. An assumed world size is no trap.
+/// One line for each: what happens, and what to write instead. An assumed world size gives no
+/// warning.
 std::vector<std::string> find_traps(TrainingArguments const& arguments,
                                     ResolvedConfig const& config,
                                     WorldSize world_size = WorldSize::known);

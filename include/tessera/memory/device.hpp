@@ -98,7 +98,8 @@ int multiprocessors_of_device(int ordinal);
 /// in the order of their stream.
 struct SimulatedDevice {
   std::size_t memory_bytes = 0;
-  double link_bytes_per_second = 0.0;  ///< of copies in each direction; 0: as fast as memory
+  /// Bandwidth of copies in each direction; 0: as fast as memory
+  double link_bytes_per_second = 0.0;
 };
 
 /// Makes it the device of this process until the process ends. Called before the Runtime is made.

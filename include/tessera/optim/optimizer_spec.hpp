@@ -25,14 +25,14 @@ constexpr bool is_spread(Extent extent) {
 
 /// How the values are in memory. In checkpoints they are fp32.
 enum class Encoding {
-  values,         ///< of the state's dtype
+  values,         ///< values of the state's dtype
   signed_codes,   ///< 8 bits: kernels::DynamicMap::signed_values
   unsigned_codes  ///< 8 bits: kernels::DynamicMap::unsigned_values
 };
 
 /// What the ranks that replicate the optimizer (ZeRO stage 0) have of a state.
 enum class Copies {
-  equal,   ///< the same values on all
+  equal,   ///< every rank has equal values
   own,     ///< each rank its own values; checkpoints have their mean
   sharded  ///< each rank its shard, as in the other stages
 };
@@ -51,7 +51,7 @@ struct StateSpec {
 };
 
 /// A state in codes, and the state per chunk with its largest magnitudes.
-StateSpec coded_state(std::string name, Encoding encoding);
+StateSpec quantized_state(std::string name, Encoding encoding);
 StateSpec absmax_state(std::string const& name);
 
 /// The master weights, which are saved like a state, and first of them.
@@ -87,7 +87,7 @@ struct OptimizerSpec {
 
   /// @throws InternalError naming a hyperparameter that the optimizer does not have
   double value(std::string_view hyperparameter) const;
-  /// The same for parameters of group @p group.
+  /// Returns the hyperparameter's value for parameters of group @p group.
   double value(std::string_view hyperparameter, std::size_t group) const;
   bool has(std::string_view hyperparameter) const;
   /// Index of the group of a parameter.

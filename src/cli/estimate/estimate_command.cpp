@@ -37,14 +37,14 @@ struct Candidate {
   Recompute recompute = Recompute::none;
   train::MemoryPlan plan;
 
-  /// Into the memory of the device; of the host where the model computes there.
+  /// Whether it fits into the memory of the device, or of the host where the model computes there.
   bool fits(std::int64_t limit) const {
     return static_cast<std::int64_t>(plan.total() - plan.in_host()) <= limit;
   }
 };
 
-/// Of the lowest stage first, which is the fastest; before stage 3, which also sends weights,
-/// activations are recomputed.
+/// Lists the ways of running from the fastest to the slowest: low stages first. Stage 3, which also
+/// sends weights, comes after recomputation at stages 0 to 2.
 std::vector<Candidate> candidates(zero::EngineConfig const& config) {
   std::vector<Candidate> out;
   constexpr Recompute all[] = {Recompute::none, Recompute::light, Recompute::block};

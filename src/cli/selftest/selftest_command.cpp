@@ -112,7 +112,7 @@ class Trainings {
     std::ifstream in(directory_ / output / "metrics.jsonl");
     for (std::string line; std::getline(in, line);) {
       auto const record =
-          ConfigTree::parse(line, "metrics.jsonl");  // of a step, an evaluation or a save
+          ConfigTree::parse(line, "metrics.jsonl");  // record of a step, an evaluation or a save
       if (auto const* loss = record.find("loss")) values.push_back(loss->as_double());
     }
     return values;

@@ -72,7 +72,7 @@ void NcclComm::call(std::string const& what, std::function<ncclResult_t(ncclComm
     expect_open(what);
     status = body(comm_);
   }
-  // ncclCommSplit and ncclCommWindowRegister report success and go on in a thread of NCCL's.
+  // ncclCommSplit and ncclCommWindowRegister report success and continue in a thread of NCCL's.
   if (status == ncclSuccess) status = async_error(what);
   wait_until_done(status, what);
 }

@@ -96,7 +96,7 @@ struct NcclMemory::Registrations {
   bool aborted() const noexcept {
     return std::any_of(comms.begin(), comms.end(), [](auto* comm) { return !comm->is_open(); });
   }
-  /// Whether the streams complete all their work within a time that does not hold up the end of a
+  /// Whether the streams complete all their work within a time that does not delay the end of a
   /// run after an error.
   bool streams_complete() noexcept {
     bool const after_error = aborted() || std::uncaught_exceptions() > 0;

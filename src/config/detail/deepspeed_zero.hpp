@@ -21,7 +21,7 @@ void add_zero_optimization(OptionTable& t);
 /// The keys of zero_optimization that name groups of ranks: MiCS and hpZ.
 void add_groups(OptionTable& table);
 
-/// After the stage is resolved. Sizes are checked when the number of ranks is known
+/// Resolves groups after the stage. Sizes are checked when the number of ranks is known
 /// (place_on_nodes).
 /// @throws ConfigError naming keys that cannot be together, and what to change
 void resolve_groups(DeepSpeedConfig const& json, ResolvedConfig& config);

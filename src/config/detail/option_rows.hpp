@@ -17,7 +17,7 @@ struct ArgumentField {
   std::string name;
   std::function<void(TrainingArguments&, ConfigTree const&)> assign;
   std::function<ConfigTree(TrainingArguments const&)> read;
-  std::function<ConfigTree(EngineOptions const&)> resolved;  ///< of a member of EngineOptions
+  std::function<ConfigTree(EngineOptions const&)> resolved;  ///< value of a member of EngineOptions
 };
 
 class ArgumentRows : public OptionTable {

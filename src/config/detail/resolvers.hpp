@@ -50,7 +50,7 @@ struct CanonicalConfig {
 /// @throws ConfigError when an old and the current name are both given, or a section lacks its type
 CanonicalConfig canonical_config(ConfigTree tree, std::string const& source);
 
-/// As config::describe().
+/// Returns the values of a configuration that config::describe() writes.
 ConfigTree describe_fields(ResolvedConfig const& config);
 
 /// The values that only flags set, not DeepSpeed's keys.

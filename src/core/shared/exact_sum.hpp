@@ -12,10 +12,11 @@ namespace tessera {
 
 class ExactSum {
  public:
-  /// Those of 2^-1074 to 2^1024, two for carries, and the count of values that are not finite.
+  /// Digits of a sum: those of 2^-1074 to 2^1024, two for carries, and the count of values that are
+  /// not finite.
   static constexpr std::size_t digits = 69;
 
-  /// As many as 2^30 values between two calls of carry().
+  /// Adds a value; up to 2^30 of them between two calls of carry().
   void add(double value);
   /// Adds the digits of another sum after its carry(). The integer sums of 2^30 such arrays, as an
   /// all-reduce forms them, are a sum too.

@@ -21,8 +21,9 @@ void copy_file_atomically(std::filesystem::path const& from, std::filesystem::pa
 /// @throws IoError naming @p file
 void write_all(int descriptor, std::string const& text, std::filesystem::path const& file);
 
-/// For messages about a refused access: which directory of @p path, or which file, has an owner and
-/// mode that this user does not pass: "/data/run (owner alice, mode 0700) is closed to user bob".
+/// Says for messages about a refused access which directory of @p path, or which file, has an owner
+/// and mode that this user does not pass: "/data/run (owner alice, mode 0700) is closed to user
+/// bob".
 std::string describe_denial(std::filesystem::path const& path);
 
 /// "<what> <path>: <strerror(errno_value)>", and what to try: "cannot read /data/a: Permission

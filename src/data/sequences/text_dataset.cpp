@@ -49,7 +49,7 @@ std::string describe(SequenceRequest const& r, Tokenizer const& tokenizer) {
 
 using Files = std::vector<fs::path>;
 
-/// Of one file its bytes, of several the names' extensions and the bytes of each.
+/// Hashes the bytes of one file, or the extensions and bytes of several files.
 std::uint64_t hash_of(Files const& files) {
   if (files.size() == 1) return detail::xxh3_of_file(files.front());
   std::string sums;

@@ -51,7 +51,7 @@ enum TensorId : std::int64_t {
 };
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
-/// By id; null where a plan has no such operand.
+/// Returns the operands by id; null where a plan has no such operand.
 std::array<void*, mask_offset_id> operands_of(Pointers const& pointers) {
   std::array<void*, mask_offset_id> out{};
   for (auto const& [id, data] : pointers) out.at(static_cast<std::size_t>(id - 1)) = data;

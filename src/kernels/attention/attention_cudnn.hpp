@@ -13,14 +13,14 @@ namespace tessera::kernels::detail {
 /// computes it.
 /// @param major  compute capability of the device
 std::string why_not_cudnn(FlashCall const& call, int major);
-/// The same about what is known without operands.
+/// Why cuDNN does not compute this configuration, as far as it is known without operands.
 std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents, int major);
-/// The same about where the backward pass writes.
+/// Why cuDNN does not write gradients to these places; empty when it does.
 std::string why_not_cudnn(AttentionGradients const& gradients);
 
 /// Both add to the stream and return true, or return false when cuDNN has no plan for the shape
-/// after all or no room for its workspace (said once in the log). The first call of a shape builds
-/// its plan and, when that needs more than any before, allocates the workspace of the stream.
+/// after all or no room for its workspace (logged once). The first call of a shape builds its plan
+/// and, when that needs more than any before, allocates the workspace of the stream.
 /// @p mask_key: seed and offset of the dropout masks in device memory; only read with dropout
 bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,
                      std::int64_t* mask_key);

@@ -16,7 +16,7 @@ struct Rotate {
   std::int32_t const *first_of_row, *each;
   std::int64_t first, sequence;
   int heads, head_dim, half;
-  float sign;  ///< of the angles
+  float sign;  ///< sign of the angles
 
   KOKKOS_FUNCTION std::int64_t position(std::int64_t row) const {
     if (each != nullptr) return first + each[row];

@@ -26,7 +26,7 @@ struct Flat {
   static constexpr std::size_t narrowest = std::min(
       {element_bytes<Out>, inputs >= 1 ? element_bytes<A> : 4, inputs == 2 ? element_bytes<B> : 4});
   static constexpr int pack = 16 / static_cast<int>(widest);
-  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per thread
+  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< packs of each operand, per thread
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
   /// The host takes bf16 elements as pairs in a word, where all operands are bf16.
   static constexpr bool in_pairs = has_bf16_pairs && inputs > 0 && only_bf16<Out, A, B>;
@@ -35,7 +35,7 @@ struct Flat {
   Out* out;
   A const* a = nullptr;
   B const* b = nullptr;
-  PrefetchDistance ahead{};  ///< of the host
+  PrefetchDistance ahead{};  ///< distance of the host
 
   /// The host's traversal.
   KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
@@ -72,7 +72,7 @@ struct Flat {
   }
   KOKKOS_FUNCTION void one_element(std::int64_t i) const {
     if constexpr (Op::draws) {
-      store(out[i], at_element(i, op.factors.one(static_cast<std::uint64_t>(i))));
+      store(out[i], at_element(i, op.factors.factor(static_cast<std::uint64_t>(i))));
     } else {
       store(out[i], at_element(i));
     }

@@ -249,7 +249,9 @@ void order_by_token(std::int32_t* order, std::int32_t const* tokens, std::int64_
 
 std::int64_t embedding_backward_parts(Queue const& q, std::int64_t positions,
                                       std::int64_t columns) {
-  return q.kind() == memory::QueueKind::stream ? detail::TokenSums<float, float>::slices(positions) * 2 * columns : 0;
+  return q.kind() == memory::QueueKind::stream
+             ? detail::TokenSums<float, float>::slices(positions) * 2 * columns
+             : 0;
 }
 
 void embedding_backward(Queue& q, Dropout const& drop, EmbeddingGradients const& to,

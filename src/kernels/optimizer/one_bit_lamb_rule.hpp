@@ -94,7 +94,7 @@ struct OneBitLambRun {
   float const *p, *m, *v, *fresh;
   OneBitLambScalars scalars;
   std::int64_t numel;
-  std::int64_t first_tile;  ///< of this run, in the launch
+  std::int64_t first_tile;  ///< first tile of this run, in the launch
   float l2;
 };
 
@@ -120,7 +120,7 @@ struct OneBitLambBatch {
   }
 };
 
-/// Of a tile: squares of the momentum.
+/// Sums the squares of the momentum of a tile.
 struct MomentumSums {
   OneBitLambBatch batch;
 
@@ -142,7 +142,7 @@ struct MomentumSums {
   }
 };
 
-/// Of a run: its scaling, from these.
+/// Computes the scaling of a run from the MomentumSums of its tiles.
 struct MomentumScaling {
   OneBitLambBatch batch;
 
@@ -159,7 +159,7 @@ struct MomentumScaling {
   }
 };
 
-/// Of a tile: squares of m/d(v) and of the update, and the largest d(v) / d(f).
+/// Sums the squares of m/d(v) and of the update of a tile, and finds its largest d(v) / d(f).
 struct FactorSums {
   OneBitLambBatch batch;
 
@@ -190,7 +190,7 @@ struct FactorSums {
   }
 };
 
-/// Of a run: its factor, from these.
+/// Computes the factor of a run from the FactorSums of its tiles.
 struct NextFactor {
   OneBitLambBatch batch;
 

@@ -132,7 +132,7 @@ struct UpdatePacks {
 /// What a step is launched with.
 template <class Rule>
 struct UpdateStep {
-  char const* name;  ///< of the kernel
+  char const* name;  ///< name of the kernel
   typename Rule::Coefficients coefficients;
   GradientControl const* control;
   UpdateDtypes dtypes;

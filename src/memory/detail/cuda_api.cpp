@@ -304,7 +304,7 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaSetDevice(wanted));
     current = wanted;
   }
-  /// As set_current_device(), for releases, which report no error and come from any thread.
+  /// Sets the current device for releases, which report no error and come from any thread.
   void use_current_device() noexcept {
     try {
       set_current_device();
@@ -344,7 +344,7 @@ class CudaApi final : public DeviceApi {
   std::mutex mutex_;
   std::map<Stream, StreamPriority> priorities_;
   std::vector<StreamMark> free_marks_;
-  std::vector<Stream> free_streams_[2];  ///< of normal and of high priority
+  std::vector<Stream> free_streams_[2];  ///< free streams of normal and of high priority
   std::atomic<cudaMemPool_t> pool_{nullptr};
   bool pool_queried_ = false;
 };

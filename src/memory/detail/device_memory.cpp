@@ -164,7 +164,7 @@ void DeviceMemory::close(DeviceApi::Stream stream) noexcept {
     api_.record(event_, stream);
     api_.wait(pool_, event_);
   } catch (...) {
-    // As in free().
+    // Releases report no error, as in free().
   }
   std::erase(open_, stream);
 }

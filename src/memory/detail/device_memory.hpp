@@ -34,7 +34,7 @@ class DeviceMemory {
   DeviceMemory(DeviceMemory const&) = delete;
 
   DeviceApi& api() const { return api_; }
-  /// With the bound of limit_memory().
+  /// Returns free and total memory within the bound of limit_memory().
   DeviceApi::MemoryInfo info() const;
 
   /// Zeroed for all later work on streams. Null when there is not enough.
@@ -98,7 +98,7 @@ class DeviceMemory {
   std::size_t cached_bytes_ = 0;
 };
 
-/// Of the current runtime. @throws ConfigError when this build has none
+/// Returns the memory of the current runtime's device. @throws ConfigError when this build has none
 DeviceMemory& device_memory();
 /// Destroys it. Called before another runtime replaces the current one.
 void reset_device_memory();

@@ -26,10 +26,11 @@ class LaunchRecord {
     auto const* const first = static_cast<std::byte const*>(data);
     bytes_.insert(bytes_.end(), first, first + bytes);
   }
-  /// For a launch with operands that are no plain bytes: the record equals no other, not itself.
+  /// Records a launch with operands that are no plain bytes: the record equals no other, not even
+  /// itself.
   void add_unknown() { is_complete_ = false; }
   Mode mode() const { return mode_; }
-  /// Of the run_as_graph() in progress on @p q and this thread; else null.
+  /// Returns the record of the run_as_graph() in progress on @p q and this thread; else null.
   static LaunchRecord* of(Queue const& q) { return active_on_ == &q ? active_ : nullptr; }
   bool equals(LaunchRecord const& other) const {
     return is_complete_ && other.is_complete_ && bytes_ == other.bytes_;
@@ -85,8 +86,9 @@ void add_value(LaunchRecord& record, Value const& value) {
 
 }  // namespace detail
 
-/// Before each launch on @p q. True: leave it out, because run_as_graph() only compares launches. A
-/// launch without this call is correct, and work with such launches is captured each time.
+/// Call it before each launch on @p q. True: leave the launch out, because run_as_graph() only
+/// compares launches. A launch without this call is correct, and work with such launches is
+/// captured each time.
 /// @tparam Kernel a type of this kernel only, as its rule
 /// @param given everything that the kernel is given; values, whose pointers are to memory of the
 /// device

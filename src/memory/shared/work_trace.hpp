@@ -18,24 +18,24 @@ namespace tessera::memory {
 struct PlannedWork {
   enum class Kind {
     wait,       ///< takes no time
-    product,    ///< of matrices, op(a) [m, k] by op(b) [k, n]
+    product,    ///< product of matrices, op(a) [m, k] by op(b) [k, n]
     attention,  ///< scores and weighted values of m queries by n keys, heads of k
-    update,     ///< of the optimizer: `bytes` read and written
+    update,     ///< update of the optimizer: `bytes` read and written
     copy,       ///< `bytes` from one memory space to another, or within one
     read,       ///< from a drive
     write,      ///< to a drive
     collective
   };
   Kind kind = Kind::wait;
-  Dtype dtype = Dtype::fp32;  ///< of operands, or on the wire
+  Dtype dtype = Dtype::fp32;  ///< dtype of operands, or on the wire
   int queue = 0;
   std::int64_t m = 0, n = 0, k = 0;
   double flops = 0.0;
-  std::size_t bytes = 0;     ///< of a collective: data of all ranks, N c s or n s
-  std::size_t sent = 0;      ///< of a collective: by this rank, as a CollectiveRecord counts
+  std::size_t bytes = 0;  ///< bytes of a collective: data of all ranks, N c s or n s
+  std::size_t sent = 0;  ///< sent bytes of a collective: by this rank, as a CollectiveRecord counts
   char const* name = "";     ///< "all_gather"
-  std::string group{};       ///< of a collective: its group's name; empty: all ranks
-  int ranks = 0;             ///< of that group
+  std::string group{};       ///< group of a collective: its group's name; empty: all ranks
+  int ranks = 0;             ///< ranks of the group
   std::vector<int> after{};  ///< earlier pieces, of any queue, that have to finish first
 };
 std::string_view name_of(PlannedWork::Kind kind);
@@ -48,7 +48,7 @@ class WorkTrace {
   ~WorkTrace();
   WorkTrace(WorkTrace const&) = delete;
   WorkTrace& operator=(WorkTrace const&) = delete;
-  /// That of this thread; null: nothing is recorded.
+  /// Returns the trace of this thread; null: nothing is recorded.
   static WorkTrace* active();
 
   /// Appends a piece of work to the queue of that name.

@@ -13,7 +13,7 @@ namespace tessera::optim::detail {
 void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
                   Segments const& segments, StepControl const& control);
 
-/// The same elements as segments of one parameter each, without padding. @param states whose states
+/// Splits segments into segments of one parameter each, without padding. @param states whose states
 /// have the dtypes; those without a spec are fp32
 Segments parameter_segments(Segments const& segments, std::vector<StateSpec> const& states = {});
 

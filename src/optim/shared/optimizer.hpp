@@ -15,12 +15,12 @@ namespace tessera::optim {
 /// A run of one parameter's elements in a segment. Rules that need a complete tensor (norms of
 /// Lamb, factors of Adafactor, matrices of Muon) find its shape and the run's position here.
 struct ParameterRun {
-  std::vector<std::int64_t> shape;    ///< of the complete parameter
-  std::int64_t parameter_numel = 0;   ///< of the complete parameter
+  std::vector<std::int64_t> shape;    ///< shape of the complete parameter
+  std::int64_t parameter_numel = 0;   ///< size of the complete parameter
   std::int64_t parameter_offset = 0;  ///< first element of the run in the parameter
   std::int64_t segment_offset = 0;    ///< first element of the run in the segment
   std::int64_t numel = 0;
-  std::string name = {};  ///< of the parameter
+  std::string name = {};  ///< name of the parameter
   bool operator==(ParameterRun const&) const = default;
 };
 
@@ -36,16 +36,16 @@ struct Segment {
   std::int64_t numel = 0;
   std::size_t group = 0;  ///< index in OptimizerSpec::groups
   std::vector<ParameterRun> parameters = {};
-  /// Of each of `parameters`, parallel to OptimizerSpec::states: the parameter's first value of the
-  /// states of which every rank holds all values; the run's first value of states per chunk; the
-  /// run's first fp32 value of states in codes if the parameter keeps fp32 states; else null.
+  /// States of each of `parameters`, parallel to OptimizerSpec::states: the parameter's first value
+  /// of the states of which every rank holds all values; the run's first value of states per chunk;
+  /// the run's first fp32 value of states in codes if the parameter keeps fp32 states; else null.
   std::vector<std::vector<void*>> parameter_states = {};
 };
 
 struct Segments {
   std::vector<Segment> list;
   Dtype gradient_dtype = Dtype::fp32;
-  Dtype weights_dtype = Dtype::fp32;  ///< of weights_out
+  Dtype weights_dtype = Dtype::fp32;  ///< dtype of weights_out
   Dtype master_dtype = Dtype::fp32;   ///< 16 bits: of element-wise optimizers only
 };
 
@@ -87,7 +87,7 @@ struct HyperparameterRule {
 /// What configurations need to know of an optimizer.
 struct OptimizerInfo {
   char const* algorithm;                        ///< DeepSpeed's optimizer.type
-  std::vector<std::string> hugging_face_names;  ///< of --optim
+  std::vector<std::string> hugging_face_names;  ///< names of --optim
   std::vector<HyperparameterRule> hyperparameters;
   std::vector<std::string> states = {};    ///< names of all states that it may keep
   double default_rate = 1e-3;              ///< DeepSpeed's, where the optimizer section has no lr

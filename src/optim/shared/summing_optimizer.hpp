@@ -19,7 +19,7 @@ struct ParameterSums {
 struct CompleteParameter {
   std::vector<std::int64_t> shape;
   std::vector<void*> states;  ///< as Segment::parameter_states
-  std::vector<double*> sums;  ///< of each round
+  std::vector<double*> sums;  ///< sums of each round
 };
 
 /// An update in phases. In each round the engine calls sum() with the segments of this rank's

@@ -19,7 +19,7 @@ struct Choice {
   config::OffloadDevice parameters = config::OffloadDevice::none;  ///< offload_param
   Recompute recompute = Recompute::none;
   std::int64_t micro_batch = 1, accumulation = 1;
-  std::int64_t bucket_numel = 0;  ///< of reductions and all-gathers; 0: as given
+  std::int64_t bucket_numel = 0;  ///< bucket size of reductions and all-gathers; 0: as given
   std::int64_t shard_group = 0;   ///< mics_shard_size at stage 3; 0: all ranks, or as given
 
   bool offloads() const {
@@ -31,7 +31,7 @@ struct Choice {
 /// "stage 2 + offload_optimizer cpu, recompute block, micro-batch 4 x 2"
 std::string text_of(Choice const& choice);
 /// "stage 2 + offload", the words of the guides; "stage 3 in groups of 8 ranks".
-std::string rung_of(Choice const& choice);
+std::string ladder_step_of(Choice const& choice);
 
 /// Place in the guides' order of speed, stage 0 > 1 > 2 > 2 + offload > 3 > 3 + offload: lower is
 /// faster; more recomputation, larger shard groups and smaller micro-batches are slower within a

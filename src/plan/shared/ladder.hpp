@@ -8,19 +8,19 @@
 
 namespace tessera::plan {
 
-/// A rung: what it changes, and the run with it and the rungs before it.
-struct Rung {
+/// A step of the ladder: what it changes, and the run with it and all steps before it.
+struct LadderStep {
   std::string change;
   PlannedChoice planned;
 };
 
-/// From what the arguments give at stage 0, each rung on the one before it: micro-batch 1 with more
+/// Starts from the arguments at stage 0 and adds one change per step: micro-batch 1 with more
 /// accumulation, gradient checkpointing, stage 2, stage 2 + offload, stage 3, stage 3 + offload,
-/// NVMe. Rungs that the machine lacks are left out.
-std::vector<Rung> ladder(Planner& planner);
+/// NVMe. Steps that the machine lacks are left out.
+std::vector<LadderStep> ladder(Planner& planner);
 
-/// For a model that fits nowhere: changes of the run or the machine after which it fits, the
-/// smallest of each kind, as "--nodes 4". Empty: none was found.
+/// Returns for a model that fits nowhere the changes of the run or the machine after which it fits,
+/// the smallest of each kind, as "--nodes 4". Empty: none was found.
 std::vector<std::string> changes_that_fit(Planner& planner);
 
 }  // namespace tessera::plan

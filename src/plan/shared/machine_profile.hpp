@@ -12,7 +12,7 @@
 
 namespace tessera::plan {
 
-/// Of one rank, in one direction.
+/// Latency and bandwidth of one rank's link, in one direction.
 struct Link {
   double latency = 0.0;    ///< seconds
   double bandwidth = 0.0;  ///< bytes per second
@@ -34,7 +34,7 @@ struct ProductSpeed {
   bool operator==(ProductSpeed const&) const = default;
 };
 
-/// Per rank where nothing else is said. Zero: unknown.
+/// Figures of a machine, per rank where nothing else is said. Zero: unknown.
 struct MachineProfile {
   std::string name, source;  ///< source: where the figures are from, one line
   bool measured = false;
@@ -44,10 +44,10 @@ struct MachineProfile {
   /// Bytes that a process needs besides what the memory tracker counts, where the model computes.
   std::int64_t reserved_memory = 0;
 
-  std::map<Dtype, double> peak;        ///< of products, in FLOP/s
+  std::map<Dtype, double> peak;        ///< peak rate of products, in FLOP/s
   std::vector<ProductSpeed> products;  ///< by shape; empty: product_efficiency holds for all
-  double product_efficiency = 1.0;     ///< of the peak
-  double attention_efficiency = 1.0;   ///< of the peak
+  double product_efficiency = 1.0;     ///< share of the peak
+  double attention_efficiency = 1.0;   ///< share of the peak
   /// Time of products and attention in a pass, divided by the time of the pass: the rest are the
   /// kernels between them.
   double pass_efficiency = 1.0;
@@ -63,11 +63,11 @@ struct MachineProfile {
   Link host_link;                              ///< between device and host
   Link intra_node, inter_node;                 ///< that a ring of all ranks reaches
   std::vector<Protocol> protocols;             ///< besides that of intra_node and inter_node
-  double drive_read = 0.0, drive_write = 0.0;  ///< of local drives
-  double save_bandwidth = 0.0;                 ///< of checkpoints, all ranks of a node together
-  double node_failure_hours = 0.0;             ///< mean time between failures of a node
+  double drive_read = 0.0, drive_write = 0.0;  ///< bandwidth of local drives
+  double save_bandwidth = 0.0;      ///< bandwidth of checkpoints, all ranks of a node together
+  double node_failure_hours = 0.0;  ///< mean time between failures of a node
 
-  /// Of a product of that shape, by the nearest measured shape or from the peak.
+  /// Returns the speed of a product of that shape by the nearest measured shape or from the peak.
   double product_speed(Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) const;
   double attention_speed(Dtype dtype) const;
   bool operator==(MachineProfile const&) const = default;

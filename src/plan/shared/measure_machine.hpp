@@ -15,7 +15,7 @@ struct Measurement {
   memory::Queue& compute;
   comm::Collectives& comm;
   Cluster cluster;
-  std::filesystem::path directory;  ///< of the drive that is measured
+  std::filesystem::path directory;  ///< directory of the drive that is measured
   std::string host;
 };
 

@@ -12,13 +12,13 @@ namespace tessera::plan {
 
 /// The table of choices, in the guides' order.
 std::string table_text(Planner const& planner, std::vector<PlannedChoice> const& choices);
-std::string ladder_text(Planner const& planner, std::vector<Rung> const& rungs);
+std::string ladder_text(Planner const& planner, std::vector<LadderStep> const& steps);
 /// Which choice, and why not a faster one. @pre @p best is one of @p choices
 std::string recommendation_text(Planner const& planner, std::vector<PlannedChoice> const& choices,
                                 PlannedChoice const& best);
 
 ConfigTree to_json(Planner const& planner, std::vector<PlannedChoice> const& choices,
-                   std::vector<Rung> const& rungs, PlannedChoice const* best);
+                   std::vector<LadderStep> const& ladder, PlannedChoice const* best);
 
 /// The flags of tessera-train that make a run with @p choice of one with @p words: those that the
 /// choice decides are replaced. @param deepspeed the file of its DeepSpeed configuration

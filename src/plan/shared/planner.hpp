@@ -21,7 +21,7 @@ namespace tessera::plan {
 /// Bytes that a rank may use; 0: not known, so that everything fits.
 struct Limits {
   std::int64_t device = 0, host = 0, nvme = 0;
-  /// Of device and host, for the process itself: CUDA context, NCCL, libraries.
+  /// Bytes of device and host that the process itself needs: CUDA context, NCCL, libraries.
   std::int64_t device_reserved = 0, host_reserved = 0;
 };
 
@@ -30,7 +30,7 @@ struct PlanRequest {
   Cluster cluster;
   Limits limits;
   std::optional<MachineProfile> machine;  ///< none: no times
-  double train_tokens = 0.0;              ///< of the training; 0: from max_steps, if any
+  double train_tokens = 0.0;              ///< tokens of the training; 0: from max_steps, if any
   bool splits_given_batch = false;        ///< see ChoiceLimits
 };
 
@@ -43,7 +43,7 @@ struct PlannedChoice {
   bool fits = false;
   WireBytes wire;                  ///< per step
   std::optional<StepTime> time;    ///< with a machine profile
-  double tokens_per_second = 0.0;  ///< of all ranks
+  double tokens_per_second = 0.0;  ///< rate of all ranks
 };
 
 /// A model on a machine, and the choices that were asked for so far.
@@ -59,7 +59,7 @@ class Planner {
   std::int64_t parameters() const { return parameters_; }
   std::int64_t sequence() const { return sequence_; }
   double tokens_per_step() const;
-  /// Of the training; 0: nothing says it.
+  /// Returns the steps of the training; 0: not known.
   double steps() const;
   /// Bytes of a checkpoint: fp32 master weights and the optimizer's states.
   double checkpoint_bytes() const;
@@ -77,9 +77,9 @@ class Planner {
   };
   /// The time of a step of @p choice with each of @p timings. @throws ConfigError
   std::vector<StepTime> step_times(Choice const& choice, std::vector<Timing> const& timings);
-  /// Of all open choices; of those that differ in the micro-batch or in the size of shard groups
-  /// only the best one. One group of all ranks is a choice of its own. Of those that do not fit
-  /// only the rows of the result are timed.
+  /// Ranks all open choices, and keeps only the best of those that differ in the micro-batch or in
+  /// the size of shard groups. One group of all ranks is a choice of its own. A choice that does
+  /// not fit is timed only when it is a row of the result.
   std::vector<PlannedChoice> compare();
   std::vector<Choice> open() const;
 

@@ -11,8 +11,8 @@ namespace tessera::plan {
 
 /// Seconds. A failure ends the run; it starts again from its last complete save.
 struct RunPlan {
-  double work = 0.0;              ///< of all steps
-  double interval = 0.0;          ///< of work between saves
+  double work = 0.0;              ///< seconds of all steps
+  double interval = 0.0;          ///< seconds of work between saves
   double save = 0.0;              ///< that a save blocks training
   double restart = 0.0;           ///< from a failure to the first step
   double between_failures = 0.0;  ///< mean, of all nodes together; 0: none

@@ -16,14 +16,14 @@ enum class Scaling { weak, strong };
 struct ScalingRequest {
   PlanRequest plan;  ///< its cluster is the first point; with a machine
   Scaling scaling = Scaling::weak;
-  std::vector<int> nodes;  ///< of the points, ascending
+  std::vector<int> nodes;  ///< nodes of the points, ascending
   double jitter = 0.0;     ///< see classes_with_jitter()
   RankClass stragglers{.ranks = 0};
 };
 
 /// Seconds of a step that would be saved without ...
 struct ScalingCosts {
-  double latency = 0.0, bandwidth = 0.0;  ///< of collectives
+  double latency = 0.0, bandwidth = 0.0;  ///< latency and bandwidth of collectives
   double update = 0.0;                    ///< the optimizer's update and transfers
   double slow_ranks = 0.0;                ///< jitter and stragglers
 };

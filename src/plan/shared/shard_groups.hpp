@@ -14,7 +14,7 @@ namespace tessera::plan {
 /// all ranks; on one node 2, 4, 8 ... ranks. Smallest first, without all ranks.
 std::vector<std::int64_t> shard_group_sizes(Cluster const& cluster);
 
-/// The same run at stage 3 in groups of each size, and last with one group of all ranks, where
+/// Plans @p choice at stage 3 in groups of each size, and last with one group of all ranks, where
 /// shard_group is 0. Sizes that the run refuses are left out.
 std::vector<PlannedChoice> weigh_shard_groups(Planner& planner, Choice choice);
 

@@ -28,7 +28,7 @@ class Simulation {
  public:
   struct Work {
     train::PlannedSteps const& steps;
-    std::vector<double> seconds;  ///< of each piece, without waiting
+    std::vector<double> seconds;  ///< seconds of each piece, without waiting
     /// Part of a rank's compute speed that a collective takes while it runs.
     double collective_share = 0.0;
   };
@@ -87,8 +87,8 @@ class Simulation {
   std::int64_t events_ = 0;
 };
 
-/// Of @p ranks whose speeds differ by @p jitter (standard deviation, in parts of the time), the
-/// expected slowest: a class of one rank. @p ranks x jitter 0: one class.
+/// Puts the expected slowest of @p ranks whose speeds differ by @p jitter (standard deviation, in
+/// parts of the time) into a class of one rank. @p ranks x jitter 0: one class.
 std::vector<RankClass> classes_with_jitter(std::int64_t ranks, double jitter);
 
 }  // namespace tessera::plan

@@ -23,10 +23,10 @@ struct Trial {
 struct TuningResult {
   std::vector<Trial> trials;  ///< in the order of measuring; a choice may be there twice
   std::size_t open = 0;       ///< choices that the arguments leave open
-  std::size_t admitted = 0;   ///< of them, those that fit by the plan
+  std::size_t admitted = 0;   ///< open choices that fit by the plan
   std::string ended_by;       ///< "every candidate that could win", ...
   std::optional<Trial> best;  ///< none: nothing ran
-  double seconds = 0.0;       ///< of the search
+  double seconds = 0.0;       ///< seconds of the search
 };
 
 /// Measures micro-batches of the kinds of choices (stage, offload, recomputation) in the plan's
@@ -51,7 +51,7 @@ class Tuner {
   /// Admitted choices that differ in the micro-batch, the smallest first.
   struct Kind {
     std::vector<Choice> choices;
-    double planned_seconds = 0.0;  ///< of the fastest; 0: the plan has no times
+    double planned_seconds = 0.0;  ///< planned seconds of the fastest; 0: the plan has no times
     Trial best;
   };
   std::vector<Kind> admitted_kinds();
@@ -72,8 +72,9 @@ class Tuner {
   config::Tuning limits_;
   Means means_;
   TuningResult result_;
-  std::vector<Choice> useless_;  ///< of each kind that is not measured: speed ends before memory
-  double available_ = 0.0;       ///< seconds of the complete search
+  /// First useless choice of each kind that is not measured: speed ends before memory
+  std::vector<Choice> useless_;
+  double available_ = 0.0;  ///< seconds of the complete search
 };
 
 }  // namespace tessera::plan

@@ -40,9 +40,9 @@ std::vector<std::string> device_view_findings(Environment const& environment);
 
 /// The device of a rank, named the same in all processes.
 struct RankDevice {
-  std::string node;  ///< the same text for all ranks of a node
+  std::string node;  ///< a text that is equal for all ranks of a node
   std::string bus;   ///< PCI address
-  std::string uuid;  ///< of the device or MIG instance
+  std::string uuid;  ///< UUID of the device or MIG instance
 };
 /// Whether ranks share a GPU, and a notice which ones do and what that costs. MIG instances of one
 /// GPU count as shared: NCCL does not connect them.

@@ -29,8 +29,8 @@ class HeartbeatMonitor {
     NodeIndex node = first_node;
     int nodes = 1;
     std::uint64_t job = 0;               ///< random, the same on all nodes
-    std::vector<std::string> addresses;  ///< of the first node, each "family address"
-    int port = 0;                        ///< of the first node
+    std::vector<std::string> addresses;  ///< addresses of the first node, each "family address"
+    int port = 0;                        ///< port of the first node
     std::chrono::milliseconds timeout{30'000};
   };
   /// The socket of the first node, opened before its port is broadcast.

@@ -32,7 +32,7 @@ namespace {
 
 /// Steps after the first one until the operands of a block repeat where they will: buffers that
 /// several units use one after the other come back after some steps.
-constexpr std::int64_t steps_until_settled = 9;
+constexpr std::int64_t steps_until_steady = 9;
 
 TrainingLoop::Options loop_options(config::TrainingArguments const& arguments,
                                    TrainingRun const& run) {
@@ -335,7 +335,7 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
     log::info(concat("uses: ", used_paths_text(engine, job_.comm.size())));
     job_.status.set("uses", used_paths(engine, job_.comm.size()));
   }
-  if (outcome.graphs.total() > 0 && step == run.state.first_step + steps_until_settled)
+  if (outcome.graphs.total() > 0 && step == run.state.first_step + steps_until_steady)
     report_graphs(step, outcome.graphs);
   if (reporting.memory_breakdown && step == run.state.first_step) log::info(memory_text());
   if (reporting.flops_profiler && step == reporting.flops_profiler->step)

@@ -107,7 +107,7 @@ class Plan {
   PlannedPasses passes_;
 };
 
-/// Of activation checkpoints.
+/// Checks that the host has room for activation checkpoints.
 void require_host_room(std::size_t need, PlannedPasses const& passes) {
   auto const left = room(memory::MemorySpace::host, passes.ranks_on_node);
   TESSERA_VALIDATE(need <= left.bytes, OutOfMemoryError, "the activation checkpoints of ",

@@ -197,7 +197,7 @@ zero::MemoryReport planned_memory(zero::EngineConfig const& config,
       concat("offload_param.buffer_size is ", weights->buffer_numel, " elements: ", e.what()));
 }
 
-/// Of several directories each one takes the same part.
+/// Adds @p bytes to the devices of @p directories; several directories take equal parts.
 void add(std::map<dev_t, SwapRoom>& rooms, memory::SwapDirectories const& directories,
          std::size_t bytes, std::size_t SwapRoom::*part) {
   for (auto const& directory : directories) {

@@ -27,7 +27,7 @@ std::optional<Dtype> stored_dtype(ConfigTree const& config) {
   return std::nullopt;
 }
 
-/// Of the first tensor of safetensors files.
+/// Returns the dtype of the first tensor of safetensors files.
 std::optional<Dtype> dtype_in(ConfigTree const& layout) {
   auto const& tensors = layout.at("tensors").as_object();
   std::string const name = tensors.empty() ? "" : tensors.begin()->second.get_string("dtype", "");

@@ -60,7 +60,7 @@ void compare_block(RunDescription const& saved, RunDescription const& now, std::
   }
 }
 
-/// Compares trainer_state.data: which samples a step reads.
+/// Compares trainer_state.data: the samples of a step.
 class DataComparison {
  public:
   DataComparison(ConfigTree const& saved, ConfigTree const& now) : saved_(saved), now_(now) {}
@@ -83,8 +83,8 @@ class DataComparison {
   }
 
  private:
-  /// As --train_sampling_strategy names it. Checkpoints of earlier versions say "random" for
-  /// Philox's order.
+  /// Returns the order as --train_sampling_strategy names it. Checkpoints of earlier versions say
+  /// "random" for Philox's order.
   static std::string order(ConfigTree const& data) {
     auto const* given = data.find("order");
     std::string const name = given && given->is_string() ? given->as_string() : "";

@@ -323,7 +323,8 @@ void TrainingSetup::check_frozen(checkpoint::Manifest const& manifest) const {
   train::check_frozen(manifest.frozen, run_.frozen, manifest.directory.string());
 }
 
-/// Without training: only the weights of a checkpoint of any stage and number of ranks.
+/// Loads for a run without training only the weights of a checkpoint of any stage and number of
+/// ranks.
 void TrainingSetup::load_checkpoint_weights(StartingPoint const& start) {
   auto const manifest = checkpoint::read_manifest(start.checkpoint, job_.comm);
   check_model(manifest);
@@ -451,7 +452,8 @@ void TrainingSetup::check_model(checkpoint::Manifest const& manifest) const {
   }
 }
 
-/// On rank 0. @throws UsageError when the checkpoint's step says nothing about the data of this run
+/// Finds the changes on rank 0. @throws UsageError when the checkpoint's step says nothing about
+/// the data of this run
 ResumeChanges TrainingSetup::find_changes(checkpoint::Manifest const& manifest) const {
   RunDescription saved, now;
   if (auto const* data = manifest.trainer_state.find("data")) saved.data = *data;

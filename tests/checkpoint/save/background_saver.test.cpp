@@ -35,8 +35,7 @@ class SaverOverRanks : public SharedRun {
     return comm::all_reduce_value(*comm, std::int64_t{saver.disk_works()}, comm::ReduceOp::max) ==
            0;
   }
-  /// As a training does it: a look at all disks after each of its steps. @return looks until the
-  /// outcome
+  /// Looks at all disks after each step, as a training does. @return looks until the outcome
   int train_until_done(checkpoint::SavedCheckpoint& saved) {
     for (int looks = 1;; ++looks) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));  // a step of the training
@@ -55,7 +54,7 @@ class SaverOverRanks : public SharedRun {
 TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
   auto const waited = save_and_wait("waiting", 9);
   saver.begin(request("background", 9), state.views(), BackgroundSaver::Source::snapshot);
-  state.fill(1234);  // the training goes on
+  state.fill(1234);  // the training continues
   EXPECT_TRUE(saver.in_flight());
   EXPECT_EQ(saver.step(), 9);
   checkpoint::SavedCheckpoint saved;

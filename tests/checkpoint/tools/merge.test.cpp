@@ -90,7 +90,7 @@ TEST_P(Merge, AddsTheProductOfTheAdapter) {
   EXPECT_THAT(read_file(dir / "merged/config.json"), HasSubstr("\"float32\""));
 }
 
-/// As PEFT wrote before 0.7.
+/// PEFT wrote adapters as torch files before 0.7.
 TEST_P(Merge, AdaptersMayBeTorchFiles) {
   checkpoint::merge_adapter(options());
   std::string const expected = read_file(dir / "merged/model.safetensors");

@@ -1,6 +1,6 @@
-/// Long random sequences of operations with skewed ranks and buffers that are overwritten at once:
-/// a missing wait between ranks shows as a wrong value. And: a rank that waits leaves its core to
-/// others.
+/// Long random sequences of operations with skewed ranks and buffers that are overwritten
+/// immediately: a missing wait between ranks shows as a wrong value. And: a rank that waits leaves
+/// its core to others.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 

@@ -107,7 +107,7 @@ def imported_sgd_continues(b):
 
 
 def imported_trainer_continues(b):
-    """Schedule, optimizer and order of the data go on as transformers' Trainer went on itself."""
+    """Schedule, optimizer and order of the data continue as transformers' Trainer continued itself."""
     data = b.source / "tests/checkpoint/data"
     expected = json.loads((data / "trainer/gpt2/expected.json").read_text())
     for ranks in (1, 3):
@@ -259,7 +259,7 @@ def a_tied_head_that_is_stored_apart(b):
 
 
 def tokens_beyond_the_embedding(b):
-    """As run_clm.py does, a pretrained model grows to the tokenizer's tokens: new rows are the mean of the others; it resumes and is exported so."""
+    """Like run_clm.py's, a pretrained model grows to the tokenizer's tokens: new rows are the mean of the others; it resumes and is exported so."""
     b.train(1, b.common("base", max_steps=2))
     tokenizer = tokenizer_with_more_tokens(b)
     start = dict(model_type=None, config_overrides=None, model_name_or_path=str(b.work / "base"), tokenizer_name=str(tokenizer),

@@ -14,7 +14,7 @@ def checkpointing(to_the_host, stage=1):
 
 
 def activation_checkpoints_leave_the_device(b):
-    """The same model with a smaller peak on the device; what it needs is what the plan says; on CPUs a note."""
+    """Trains the same model with a smaller peak on the device; what it needs is what the plan says; on CPUs a note."""
     results, memory, text = {}, {}, {}
     words = dict(bf16=True, config_overrides=DEEP, gradient_checkpointing=True, block_size=64, per_device_train_batch_size=64, max_steps=3)
     for place in (False, True):

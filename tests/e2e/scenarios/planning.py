@@ -138,7 +138,7 @@ def plan_is_the_peak_of_the_process(b):
 
 
 def plan_is_the_peak_of_every_process(b, most=None):
-    """The same in 33 configurations, on one rank: with several, pages of a buffer that ranks share count as resident in each of them. Mapped
+    """Plans and measures 33 configurations, on one rank: with several, pages of a buffer that ranks share count as resident in each of them. Mapped
     pages of swap files, which the system may drop, do not count. Left out are runs on a host with states on a drive, whose peaks were 5
     and 10 % below the plan. A simulated device is host memory of the process."""
     drive = b.work / "drive"

@@ -158,6 +158,6 @@ ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int pee
   return call(comm, {NcclKind::receive, nullptr, out, count, type, ncclSum, peer}, stream);
 }
 
-/// Of the CUDA runtime, for builds that link none.
+/// Replaces the CUDA runtime in builds that link none.
 __attribute__((weak)) cudaError_t cudaGetLastError() { return cudaSuccess; }
 }

@@ -63,7 +63,7 @@ TEST_F(Nccl, AReductionThatWaitsForItsInputDoesNotHoldUpAGather) {
   EXPECT_EQ(gradients[99], ranks());
 }
 
-TEST_F(Nccl, OrderBetweenTheLanesIsByEvents) {
+TEST_F(Nccl, OrderBetweenTheQueuesIsByEvents) {
   auto& comm = make();
   std::int64_t const n = 500;
   Array a(comm, Placement::allocated, Dtype::fp32, n * ranks());

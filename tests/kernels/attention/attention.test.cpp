@@ -255,7 +255,7 @@ void check_passes(Problem& p, Queue& q, double products) {
                3e-6 + (p.dtype == Dtype::fp32 ? 0.0 : 4 * rounding(p.dtype) + 2 * products));
 }
 
-/// As this machine computes it, and as one without AMX.
+/// Checks the form of this machine, and that of one without AMX.
 void check(Problem& p, Queue& q) {
   if (p.dtype == Dtype::bf16 && detail::has_amx_bf16()) {
     check_passes(p, q, 1.5 * rounding(p.dtype));

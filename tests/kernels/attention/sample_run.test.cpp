@@ -26,7 +26,7 @@ AttentionCalls kernels_on(Queue& q, memory::Buffer& workspace) {
           }};
 }
 
-/// The same operands and masks through device memory, late streams and the device's own kernels.
+/// Operands and masks go through device memory, late streams and the device's own kernels.
 TEST(ComputeSample, PassesTheCheckOnAStream) {
   auto& device = test::FakeDevice::of_process();
   device.jitter_us = 50;

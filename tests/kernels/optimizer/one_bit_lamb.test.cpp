@@ -22,7 +22,7 @@ TEST(OneBitLamb, BothTraversalsGiveTheSameBits) {
   expect_update_on_both_sides(with_scalars<one_bit_lamb>, OneBitLambStep(), 2, {1, 2});
 }
 
-/// Of parameters of many lengths, more than one launch holds, against loops in double.
+/// More parameters of many lengths than one launch holds are compared with loops in double.
 TEST(OneBitLamb, ScalingsAndFactorsAreThoseOfEachParameter) {
   tessera::test::FakeDevice device;
   std::unique_ptr<Queue> const queues[] = {memory::make_inline_queue("compute"),

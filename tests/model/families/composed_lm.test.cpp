@@ -161,7 +161,7 @@ TEST_P(LlamaOfParts, RoundsAsTheFamilyDoes) {
   }
 }
 
-/// As its input is.
+/// Layer whose output is its input.
 struct Identity final : Layer {
   explicit Identity(Parameters& p) : spare(p, "spare", {.width = width}) {}
   Value forward(LayerPass&, Value const& in) const override { return in; }

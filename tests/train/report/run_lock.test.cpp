@@ -118,8 +118,8 @@ TEST_F(Lock, AnOwnerOnThisHostIsGoneWithItsProcess) {
   if (child == 0) _exit(0);
   siginfo_t ended{};
   waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
-  std::ifstream stat(concat(
-      "/proc/", child, "/stat"));  // of a process that has ended and that nobody has waited for
+  // State of a process that has ended and that nobody has waited for
+  std::ifstream stat(concat("/proc/", child, "/stat"));
   std::string field;
   for (int i = 0; i < 22; ++i) stat >> field;
   write(entry_with("pid", std::int64_t{child}).set("process_start", field).dump());

@@ -147,7 +147,7 @@ TEST(PlannedSteps, GatherTheNextStepsUnitsWhileLaterOnesAreUpdated) {
     }
 }
 
-/// Of the second step: the operations of a run, with their bytes.
+/// The plan of the second step has the operations of a run with their bytes.
 TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   auto const [stage, dtype, accumulation] = GetParam();
   auto const model = model::make_model(medium_gpt2(), dtype);

@@ -9,7 +9,8 @@ namespace {
 struct Scenario {
   std::string name;
   zero::EngineConfig config;
-  double tolerance = 2e-6;  ///< of master weights; one step changes them by the learning rate, 1e-2
+  /// Tolerance of master weights; one step changes them by the learning rate, 1e-2
+  double tolerance = 2e-6;
   double norm_tolerance = 2e-7;  ///< relative
 };
 void PrintTo(Scenario const& s, std::ostream* out) { *out << s.name; }

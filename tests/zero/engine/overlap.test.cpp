@@ -1,4 +1,4 @@
-/// Communication goes on beside computation: while an operation is held up, the model may do
+/// Communication continues during computation: while an operation is blocked, the model may do
 /// everything that does not need it.
 #include <atomic>
 #include <functional>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace comm;
 
-/// Forwards to another implementation; from a chosen operation on, the lane waits until it is let
+/// Forwards to another implementation; from a chosen operation on, the queue waits until it is let
 /// go.
 class HeldUpCollectives final : public Collectives {
  public:
@@ -114,7 +114,7 @@ class HeldUpCollectives final : public Collectives {
   std::future<void> rescue_;
 };
 
-/// As Training, on a lane that can be held up.
+/// Trains like Training, on a queue that can be blocked.
 struct HeldUpTraining {
   explicit HeldUpTraining(zero::EngineConfig const& config)
       : comm(make_comm()),
@@ -139,7 +139,7 @@ struct HeldUpTraining {
 
 bool alone() { return session().info().world_size == 1; }
 
-/// A unit's reduction is under way while the gradients of the next unit are computed.
+/// A unit's reduction is in flight while the gradients of the next unit are computed.
 TEST(Overlap, BackwardContinuesWhileAReductionIsHeldUp) {
   if (alone()) return;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -162,7 +162,7 @@ TEST(Overlap, BackwardContinuesWhileAReductionIsHeldUp) {
   }
 }
 
-/// Without overlap the reduction is waited for at once.
+/// Without overlap the reduction is waited for immediately.
 TEST(Overlap, CanBeSwitchedOff) {
   if (alone()) return;
   for (int stage = 0; stage <= 3; ++stage) {

@@ -34,7 +34,7 @@ CheckpointProblem examine(std::filesystem::path const& step_directory);
 
 /// The checkpoint that a run resumes from.
 struct LatestCheckpoint {
-  std::filesystem::path directory;  ///< of the checkpoint
+  std::filesystem::path directory;  ///< directory of the checkpoint
   std::int64_t step = 0;
   std::string note;  ///< empty when `latest` named it; else why another one was taken, for the log
   /// A newer checkpoint, or the one that `latest` names, is damaged or missing.
@@ -75,7 +75,7 @@ struct CheckpointInfo {
   std::string name;
   std::filesystem::path directory;
   std::int64_t step = 0;
-  std::int64_t bytes = 0;  ///< of all its files
+  std::int64_t bytes = 0;  ///< bytes of all its files
   double age_seconds = 0;  ///< since its manifest was written
   bool is_latest = false;
   bool is_complete = false;
@@ -83,7 +83,8 @@ struct CheckpointInfo {
   std::string problem;        ///< why it is not complete
   bool made_progress = true;  ///< its last step updated the weights
 };
-/// By step. Accepts a run directory too. Names that are no checkpoint's are not listed.
+/// Lists checkpoints in the order of their steps; @p checkpoints may be a run directory. Names that
+/// are no checkpoint's are not listed.
 /// @throws IoError when the directory cannot be read
 std::vector<CheckpointInfo> list_checkpoints(std::filesystem::path const& checkpoints);
 

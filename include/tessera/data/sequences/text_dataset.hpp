@@ -67,7 +67,8 @@ struct SequenceRequest {
 class TokenSequences {
  public:
   TokenSequences() = default;
-  /// From memory: ids.size() / length sequences; a remainder is dropped. Every rank needs the same.
+  /// Splits tokens in memory into ids.size() / length sequences; a remainder is dropped. Every rank
+  /// needs the same.
   TokenSequences(std::vector<std::int32_t> ids, std::int64_t length);
 
   std::int64_t count() const { return count_; }

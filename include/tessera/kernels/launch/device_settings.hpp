@@ -25,7 +25,7 @@ struct DeviceSettings {
   bool tf32 = false;  ///< fp32 products on tensor cores: operands rounded to 10 bits of fraction,
                       ///< sums in fp32
   bool deterministic =
-      true;  ///< the same bits in every run: no algorithm that sums in an order of its own choice
+      true;  ///< equal bits in every run: no algorithm that sums in an order of its own choice
   DeviceGelu gelu = DeviceGelu::automatic;
   int product_multiprocessors = 0;  ///< that a matrix product is planned for; 0: all of the device
 

@@ -86,7 +86,7 @@ struct Attention : Part {
     int kv_heads = 0;         ///< fewer than heads: grouped queries; 0: as many as heads
     int head_dim = 0;         ///< 0: width / heads
     std::int64_t window = 0;  ///< a token sees that many tokens, itself included; 0: all before it
-    double dropout = 0.0;     ///< of the attention weights
+    double dropout = 0.0;     ///< dropout of the attention weights
     bool bias = false;
     double stddev = 0.02;  ///< initial weights
   };

@@ -75,7 +75,7 @@ class Trainer {
   virtual double prediction_step(ModelContext const& context, model::Batch const& batch);
   /// During and after the training, and of --do_eval.
   virtual EvaluationResult evaluate(Evaluator& evaluator);
-  /// Of --do_predict.
+  /// Evaluates the test set of --do_predict.
   virtual EvaluationResult predict(Evaluator& evaluator);
   /// After the log line of a step, before the callbacks.
   virtual void log(std::int64_t step, StepOutcome const& outcome);
@@ -105,7 +105,7 @@ class Trainer {
   Deadline deadline_;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::optional<zero::PrefetchReport> reported_prefetch_;
-  std::int64_t last_step_ = 0;  ///< of the training, once it has ended
+  std::int64_t last_step_ = 0;  ///< last step of the training, once it has ended
   std::string unsaved_;  ///< why the run cannot end as done though its last step is; empty: it can
 };
 

@@ -33,7 +33,7 @@ class StatusFile {
   /// The batch system stops this attempt after @p steps steps. @returns how many attempts in a row
   /// it stopped after at most one step, this one included
   int attempt_stops(std::int64_t steps);
-  /// For the next write: the last step is done and the model is written.
+  /// Notes for the next write that the last step is done and the model is written.
   void training_completed() { set("completed", true); }
   /// How an attempt has ended.
   struct Ending {
@@ -54,7 +54,7 @@ class StatusFile {
  private:
   void end(Ending const& ending);
   void write();
-  std::timed_mutex mutex_;  ///< of everything below
+  std::timed_mutex mutex_;  ///< guards everything below
   std::filesystem::path file_;
   ConfigTree document_;
   std::optional<State> state_;

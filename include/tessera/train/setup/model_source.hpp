@@ -21,7 +21,7 @@ namespace tessera::train {
 /// What is known of the weights that the run started from.
 struct WeightsOrigin {
   std::string directory;                   ///< Hugging Face directory; empty: random weights
-  std::optional<Dtype> stored_dtype = {};  ///< of the weights in it
+  std::optional<Dtype> stored_dtype = {};  ///< dtype of the weights in it
   std::string problem = {};  ///< values that the run's dtype cannot hold, by tensor; empty: none
 };
 
@@ -32,11 +32,11 @@ struct ModelSource {
   ConfigTree config;                        ///< Hugging Face config.json, overrides applied
   std::filesystem::path weights_directory;  ///< empty: random initial weights
   std::filesystem::path
-      tokenizer_directory;  ///< of --tokenizer_name, else of the model; empty: none given
+      tokenizer_directory;  ///< directory of --tokenizer_name, else of the model; empty: none given
   WeightsOrigin weights;
   std::optional<model::LoraOptions> lora;   ///< the model is adapted
   std::filesystem::path adapter_directory;  ///< empty: adapters start as PEFT's
-  model::ParameterChanges changes{};        ///< of the model, against the files of its family
+  model::ParameterChanges changes{};  ///< changes of the model, against the files of its family
   /// Rows of the embedding in the files, where the tokenizer has more tokens and the model gets a
   /// row for each, as in run_clm.py; 0: the model has the rows of its files.
   std::int64_t stored_vocabulary = 0;

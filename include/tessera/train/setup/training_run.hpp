@@ -38,14 +38,15 @@ struct JobContext {
 
 /// Owned parts; those below use those above.
 struct TrainingRun {
-  std::unique_ptr<RunLock> lock;  ///< of the output directory, on rank 0
+  std::unique_ptr<RunLock> lock;  ///< lock of the output directory, on rank 0
   ModelSource source;
   config::ResolvedConfig config;
-  std::unique_ptr<comm::Mesh> mesh;  ///< of all ranks
+  std::unique_ptr<comm::Mesh> mesh;  ///< mesh of all ranks
   std::unique_ptr<memory::Queue> compute;
   std::unique_ptr<model::CausalLm> model;
-  zero::ParameterSubset trained;  ///< of the model: the parameters of the engine's plan
-  ConfigTree frozen;              ///< as checkpoint::Manifest::frozen
+  /// Trained part of the model: the parameters of the engine's plan
+  zero::ParameterSubset trained;
+  ConfigTree frozen;  ///< as checkpoint::Manifest::frozen
   TrainingData data;
   std::unique_ptr<zero::Weights> weights;
   zero::Engine* engine = nullptr;        ///< with --do_train the object of `weights`; else null

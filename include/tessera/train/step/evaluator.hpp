@@ -54,7 +54,7 @@ class Evaluator {
   std::function<void()> between_passes_;
   PredictionStep prediction_step_;
   bool exact_ = false;
-  std::vector<std::int32_t> tokens_;   ///< of the current pass
+  std::vector<std::int32_t> tokens_;   ///< tokens of the current pass
   std::vector<std::int64_t> samples_;  ///< their places in the data set
 };
 

@@ -13,7 +13,7 @@ struct ModelContext {
   model::CausalLm& model;
   memory::WeightProvider& weights;
   memory::Queue& compute;
-  comm::Mesh& mesh;  ///< of all ranks
+  comm::Mesh& mesh;  ///< mesh of all ranks
 
   bool is_root() const { return mesh.rank() == 0; }
   /// The ranks that read different samples. Collective on the first call, see comm::Mesh::group().

@@ -19,7 +19,7 @@ namespace tessera::train {
 /// nothing hides, drives, copies), and the rest (gaps between kernels, the host's own work).
 struct WorkTimes {
   std::array<double, kernels::work_kinds> kernels{};  ///< seconds, by kernels::Work
-  double waits = 0.0;                                 ///< of the thread that trains
+  double waits = 0.0;                                 ///< waits of the thread that trains
   double rest = 0.0;
 
   double total() const;
@@ -36,7 +36,7 @@ struct PhaseTimes {
   double forward = 0.0;   ///< embedding and blocks
   double backward = 0.0;  ///< head, blocks and embedding
   double step = 0.0;      ///< what reduction is left, norm, update, all-gather
-  WorkTimes work;         ///< the same time by kinds of work
+  WorkTimes work;         ///< the step's time by kinds of work
 };
 
 /// What ranks ask of the training loop between two optimizer steps.
@@ -54,15 +54,15 @@ struct StepRequests {
 struct StepOutcome {
   double loss = 0.0;         ///< token mean over the global batch
   std::int64_t tokens = 0;   ///< predicted, of all ranks
-  std::int64_t samples = 0;  ///< of all ranks
+  std::int64_t samples = 0;  ///< samples of all ranks
   double learning_rate = 0.0;
   zero::StepResult update;
   double seconds = 0.0;
   std::optional<PhaseTimes> phases = {};  ///< with a timer
   double data_seconds = 0.0;              ///< in which the step waited for its samples
   comm::Traffic sent = {};  ///< by the collective operations that this rank called in the step
-  memory::GraphLaunches graphs = {};  ///< of this rank in the step
-  /// Of all ranks, polled after the last backward pass; none: the step asked nobody.
+  memory::GraphLaunches graphs = {};  ///< graph launches of this rank in the step
+  /// Requests of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
 };
 

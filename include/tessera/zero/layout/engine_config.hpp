@@ -104,9 +104,9 @@ inline Partition partition_of(int stage, ShardedWeights const& from = {}) {
 /// What an engine keeps where, and how it computes a step.
 struct EngineConfig {
   Partition partition;
-  Dtype dtype = Dtype::fp32;                ///< of weights and activations
-  Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
-  Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients that are summed over micro-steps
+  Dtype dtype = Dtype::fp32;                ///< dtype of weights and activations
+  Dtype communication_dtype = Dtype::fp32;  ///< dtype of gradients on the wire
+  Dtype accumulation_dtype = Dtype::fp32;   ///< dtype of gradients that are summed over micro-steps
   int accumulation_steps = 1;
   GradientReduction reduction;
   SumOrder sum_order = SumOrder::ranks;

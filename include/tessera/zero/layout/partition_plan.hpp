@@ -43,7 +43,7 @@ struct UnitLayout {
   /// coordinate of an axis of the mesh (experts) is on the ranks with that coordinate.
   std::vector<Rank> owners;
   std::int64_t numel = 0;            ///< parameters only
-  std::int64_t shard_numel = 0;      ///< elements a rank owns, padding included
+  std::int64_t shard_numel = 0;      ///< owned elements per rank, padding included
   std::int64_t padded_numel = 0;     ///< owners * shard_numel
   PartitionOffset partition_offset;  ///< first element of this unit's shard in a rank's partition
 
@@ -80,9 +80,9 @@ struct ShardExtent {
   bool operator==(ShardExtent const&) const = default;
 };
 
-/// Of the parameters and shards of a plan, in elements: with states per chunk a chunk is on one
-/// rank, so that its largest magnitude needs no communication and is the same for any number of
-/// ranks.
+/// Returns the alignment of the parameters and shards of a plan in elements: with states per chunk
+/// a chunk is on one rank, so that its largest magnitude needs no communication and is the same for
+/// any number of ranks.
 std::int64_t alignment_for(optim::OptimizerSpec const& optimizer);
 
 /// Shape of a state of @p extent of a parameter with @p shape: its rows are the first dimension,

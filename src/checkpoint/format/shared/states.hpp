@@ -24,7 +24,7 @@ using StateLayers = std::vector<StateLayer>;
 
 /// @throws InternalError when an element-wise state follows another one
 StateLayers layers_of(StateViews const& states);
-/// Of the master weights and the states of @p optimizer.
+/// Returns the layers of the master weights and the states of @p optimizer.
 StateLayers layers_of(optim::OptimizerSpec const& optimizer);
 /// The partition of the states of each layer, where @p plan is that of the parameters.
 std::vector<zero::PartitionPlan> plans_of(zero::PartitionPlan const& plan,

@@ -43,7 +43,7 @@ class ModelWeights {
   /// model that was tied by mistake; empty: none.
   std::string different_alias(std::vector<memory::UnitSpec> const& units) const;
   bool has(memory::ParameterSpec const& parameter) const { return !find_name(parameter).empty(); }
-  /// As stored; empty when the parameter is not.
+  /// Returns the stored shape of a parameter; empty when it is not stored.
   std::vector<std::int64_t> shape_of(memory::ParameterSpec const& parameter) const;
   /// Whether the model has more rows of a parameter than the files, which have @p stored of them.
   bool lacks_rows(memory::ParameterSpec const& parameter, std::int64_t stored) const;

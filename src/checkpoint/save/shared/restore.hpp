@@ -16,9 +16,9 @@ Manifest read_manifest(std::filesystem::path const& step_directory, comm::Collec
 /// @throws DataError naming the tensor when the checkpoint is of another model than the plan
 void check_model(Manifest const& manifest, zero::PartitionPlan const& plan);
 
-/// Of one rank.
+/// Says what one rank has read.
 struct RestoreReport {
-  std::int64_t bytes_needed = 0;  ///< of the elements it took
+  std::int64_t bytes_needed = 0;  ///< bytes of the elements it took
   std::int64_t bytes_read = 0;    ///< from files: the chunks that hold them, as they are stored
   std::vector<NonFinite> nonfinite = {};  ///< after restore(): of all ranks
 };

@@ -52,7 +52,7 @@ struct SaveRequest {
   /// Empty: one file per rank.
   std::vector<Rank> file_starts = {};
   std::optional<ModelFiles> model_files = {};
-  /// For the manifest; read on rank 0 only.
+  /// Parts of the manifest; only rank 0 reads them.
   ConfigTree model_config, resolved_config, trainer_state, versions;
   ConfigTree frozen = {};  ///< as Manifest::frozen
 };
@@ -65,10 +65,10 @@ std::vector<Rank> starts_by_host(std::vector<std::string> const& hosts);
 
 struct SavedCheckpoint {
   std::filesystem::path directory;  ///< "<output_dir>/checkpoints/step_00000100"
-  std::int64_t bytes = 0;           ///< of all files
+  std::int64_t bytes = 0;           ///< bytes of all files
   double seconds = 0;               ///< from the start until all ranks knew that it is durable
-  double stall_seconds = 0;         ///< of these, what the calling thread spent in the save
-  double work_seconds = 0;          ///< of the phases in a row, each as long as on its slowest rank
+  double stall_seconds = 0;         ///< seconds that the calling thread spent in the save
+  double work_seconds = 0;  ///< seconds of the phases in a row, each as long as on its slowest rank
   std::vector<NonFinite> nonfinite;  ///< with NonFiniteState::record
   std::vector<std::string>
       pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)
@@ -82,11 +82,11 @@ struct SavedCheckpoint {
 /// naming the tensors when values of the state are not finite
 SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm::Collectives& comm);
 
-/// The same from one process that holds the state of every rank of the plan, one after the other
+/// Saves from one process that holds the state of every rank of the plan, one rank after the other
 /// (conversions, tests).
 SavedCheckpoint save_all(SaveRequest const& request,
                          std::vector<StateViews> const& states_of_ranks);
-/// The same from a stream: shards of all ranks of the plan, one after the other.
+/// Saves from a stream of the shards of all ranks of the plan, one rank after the other.
 SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& states);
 
 /// Removes the directories of interrupted saves ("step_*.tmp.*", ".trash.*"). For the start of a

@@ -19,12 +19,12 @@
 
 namespace tessera::checkpoint {
 
-/// The same on all ranks, except where noted.
+/// Request to save a model; its members are equal on all ranks, except where noted.
 struct SaveModelRequest {
   std::filesystem::path directory;
   zero::PartitionPlan const& plan;
   std::vector<memory::UnitSpec> const& units;  ///< what is written: those of `plan` train
-  /// Of the units' parameters that do not train; null: all do.
+  /// Plan of the parameters that do not train; null: all parameters train.
   zero::PartitionPlan const* frozen_plan = nullptr;
   std::function<std::vector<float>(zero::UnitIndex unit)> frozen_shard = {};
   WeightsOf what = WeightsOf::model;
@@ -47,8 +47,9 @@ struct SavedModel {
 SavedModel save_model(SaveModelRequest const& request, zero::StateView const& weights,
                       comm::Collectives& comm);
 
-/// Before a run trains: whether its end will fit. Rank 0 compares the free space with the bytes of
-/// the final model and, where the run saves, of one checkpoint more than there are. Collective.
+/// Checks before a run trains whether its end will fit. Rank 0 compares the free space with the
+/// bytes of the final model and, where the run saves, of one checkpoint more than there are.
+/// Collective.
 /// @param checkpoint  a save of the run; null: it makes none
 /// @throws IoError on every rank
 void require_room(SaveModelRequest const& model, SaveRequest const* checkpoint,

@@ -13,7 +13,7 @@
 namespace tessera::checkpoint::detail {
 
 enum class OutputFormat { directory, safetensors, torch, hdf5 };
-/// By the suffix: .safetensors; .bin, .pt, .pth; .h5, .hdf5; else a directory.
+/// Returns the format by the suffix: .safetensors; .bin, .pt, .pth; .h5, .hdf5; else a directory.
 OutputFormat output_format(std::filesystem::path const& output);
 
 /// What is known before the first byte is written.
@@ -29,7 +29,7 @@ struct PreparedOutput {
 };
 
 /// Makes the directory of the output and removes what runs that no longer live left of it.
-/// @throws UsageError when the output lies in the checkpoint, is of the other kind, or holds a
+/// @throws UsageError when the output is in the checkpoint, is of the other kind, or holds a
 /// model that is not to be replaced; IoError when there is too little space or no right
 PreparedOutput prepare_output(OutputRequest const& request);
 

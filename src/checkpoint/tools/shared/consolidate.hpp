@@ -24,10 +24,11 @@ struct ConsolidateOptions {
   /// tags (docs/how-to/import-from-deepspeed.md).
   std::filesystem::path checkpoint;
   std::string tag = "";  ///< "step_00000100" or "100", or DeepSpeed's; empty: the latest
-  /// By its suffix: .safetensors; .bin, .pt, .pth (torch); .h5, .hdf5; else a directory that gets a
-  /// Hugging Face model (config.json, safetensors, tokenizer, generation_config.json).
+  /// The suffix chooses the format: .safetensors; .bin, .pt, .pth (torch); .h5, .hdf5; else a
+  /// directory that gets a Hugging Face model (config.json, safetensors, tokenizer,
+  /// generation_config.json).
   std::filesystem::path output = {};
-  std::int64_t max_shard_bytes = 5'000'000'000;  ///< of a file in an output directory
+  std::int64_t max_shard_bytes = 5'000'000'000;  ///< largest size of a file in an output directory
   Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
   FrozenParameters frozen = FrozenParameters::keep;
   std::string state = "fp32";  ///< which state to write; "exp_avg" for the first moment

@@ -23,10 +23,11 @@ struct ImportOptions {
   /// DeepSpeed's save_dir or one tag of it (ZeRO 1 to 3, any number of ranks; universal), a Hugging
   /// Face model directory, or a checkpoint of its Trainer.
   std::filesystem::path source;
-  std::string tag = "";  ///< of a DeepSpeed checkpoint; empty: what its `latest` says
+  std::string tag = "";  ///< tag of a DeepSpeed checkpoint; empty: what its `latest` says
   std::filesystem::path checkpoints = {};    ///< gets step_<N> and `latest`
   ConfigTree model_config = {};              ///< Hugging Face config.json
-  std::vector<memory::UnitSpec> units = {};  ///< of that model: names, shapes, order
+  std::vector<memory::UnitSpec> units = {};  ///< units of the model of `model_config`: names,
+                                             ///< shapes, order
   ConfigTree versions = {};                  ///< for the manifest
   Integrity integrity = Integrity::check;
   std::int64_t max_shard_bytes = std::int64_t{4} << 30;  ///< about, of one shard file

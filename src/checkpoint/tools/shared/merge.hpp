@@ -13,13 +13,13 @@
 
 namespace tessera::checkpoint {
 
-enum class AdaptedLayout { out_in, in_out };  ///< of the matrices that adapters belong to
+enum class AdaptedLayout { out_in, in_out };  ///< layouts of the matrices that adapters belong to
 
 struct MergeOptions {
   std::filesystem::path model;         ///< Hugging Face directory
   std::filesystem::path adapter_file;  ///< adapter_weights_file()
   std::filesystem::path output;
-  std::vector<memory::UnitSpec> units;  ///< of the adapted model
+  std::vector<memory::UnitSpec> units;  ///< units of the adapted model
   /// Rows of the embedding in the model's files, where the units have more: those get the mean of
   /// the others, as in a run with more tokens than rows; 0: the units have the rows of the files.
   std::int64_t stored_vocabulary = 0;

@@ -45,7 +45,7 @@ class FlightRecorder {
     Clock::time_point called;
     std::string what;
     memory::Event after, done;
-    std::function<std::string()> describe{};                   ///< of one in the calling thread,
+    std::function<std::string()> describe{};  ///< describes one in the calling thread,
     std::shared_ptr<std::atomic<char const*>> in_caller = {};  ///< and its state
   };
   enum class States { asked, unknown };

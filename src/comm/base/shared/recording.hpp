@@ -49,7 +49,7 @@ class RecordingCollectives final : public Collectives {
 
   std::vector<CollectiveRecord> records() const;
   std::size_t bytes_sent() const;  ///< sum over the records
-  /// Of the group with this name.
+  /// Returns the bytes that this rank has sent in the group with this name.
   std::size_t bytes_sent(std::string const& group) const;
   void clear();
 

@@ -24,7 +24,7 @@ class TimedCollectives final : public Collectives {
   };
   TimedCollectives(std::unique_ptr<Collectives> inner, Options options);
 
-  /// Of one operation and message size, on this rank.
+  /// Holds the times of one operation and message size on this rank.
   struct Entry {
     std::string operation;
     std::string group;      ///< name of the group; empty: all ranks of the job
@@ -47,12 +47,13 @@ class TimedCollectives final : public Collectives {
       double waiting_seconds = 0.0;  ///< sum over the calls, mean of the ranks
     };
     std::vector<Row> rows;
-    std::vector<std::int64_t> last_of;  ///< of each rank: how often it came last
+    std::vector<std::int64_t> last_of;  ///< counts of each rank: how often it came last
     std::size_t calls = 0;
     /// Lines of text; empty without rows.
     std::string table() const;
   };
-  /// Without rows when the ranks have not measured the same calls. Collective; not measured itself.
+  /// Returns the stragglers; there are no rows when the ranks have not measured the same calls.
+  /// Collective; not measured itself.
   Stragglers stragglers();
   /// entries() and @p stragglers as one object, times in seconds.
   ConfigTree json(Stragglers const& stragglers) const;

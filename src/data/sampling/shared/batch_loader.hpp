@@ -24,11 +24,11 @@ struct LoaderOptions {
 struct LoadedBatch {
   std::int64_t samples = 0;
   std::vector<std::int32_t> ids;
-  std::vector<std::int64_t> indices;  ///< of the samples in the data set
+  std::vector<std::int64_t> indices;  ///< indices of the samples in the data set
 };
 
-/// Workers plan the epochs and copy the sequences out of their memory-mapped file. Which samples a
-/// step gets depends on the step only, so that the position after a resume is exact.
+/// Workers plan the epochs and copy the sequences out of their memory-mapped file. The samples
+/// of a step depend on the step only, so that the position after a resume is exact.
 class BatchLoader {
  public:
   BatchLoader(TokenSequences sequences, Sampler const& sampler, Rank rank, LoaderOptions options);
@@ -55,7 +55,7 @@ class BatchLoader {
 
   TokenSequences sequences_;
   Sampler sampler_;
-  std::mutex planning_;  ///< of sampler_
+  std::mutex planning_;  ///< guard of sampler_
   Rank rank_;
   std::int64_t steps_ahead_ = 0;
   std::mutex mutex_;

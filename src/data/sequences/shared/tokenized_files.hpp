@@ -20,7 +20,7 @@ struct TokenizeRequest {
 };
 
 struct TokenizeProgress {
-  std::int64_t bytes = 0, total_bytes = 0;  ///< of the files, as stored
+  std::int64_t bytes = 0, total_bytes = 0;  ///< bytes of the files, as stored
   std::int64_t records = 0, tokens = 0;
 };
 

@@ -24,7 +24,7 @@ struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;  ///< = heads, or fewer for grouped-query and multi-query attention
   int head_dim = 0;
-  float scale = 1.0f;  ///< of q.k, 1/sqrt(head_dim) for GPT-2
+  float scale = 1.0f;  ///< scale of q.k, 1/sqrt(head_dim) for GPT-2
   AttentionMask mask{};
 };
 
@@ -76,7 +76,8 @@ struct AttentionSaved {
 void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradients const& to,
                         AttentionInput const& from, AttentionSaved const& saved,
                         TensorView workspace);
-/// On a device one element per row of a head (delta); on the host complete fp32 rows as well.
+/// Returns the elements of the workspace: on a device one per row of a head (delta), on the host
+/// complete fp32 rows as well.
 std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape);
 
 /// A GPU on which cuDNN computes the attention that it serves.

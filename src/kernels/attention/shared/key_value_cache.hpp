@@ -11,7 +11,7 @@ struct CacheShape {
   Dtype dtype = Dtype::fp32;
   std::int64_t batch = 0;
   std::int64_t queries = 0;  ///< new positions per row
-  int heads = 0;             ///< of keys or values
+  int heads = 0;             ///< heads of keys or values
   int head_dim = 0;
 };
 /// A cache of keys or values: (b, s, h) is at base + b * batch_stride + s * position_stride + h *

@@ -19,8 +19,8 @@ struct GradientRun {
 /// the streams differ, events must order the calls.
 void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype);
 
-/// The same in steps, for runs that are not in memory at the same time: the partial sums of each
-/// run, and the total of those of all runs, one after the other.
+/// Computes gradient statistics in steps, for runs that are not in memory at the same time: first
+/// the partial sums of each run, then their total in the order of the runs.
 std::int64_t partial_sum_count(std::int64_t numel);
 void partial_gradient_statistics(Queue& q, double* partial, GradientRun const& run, Dtype dtype);
 void total_gradient_statistics(Queue& q, double* sums, double const* partial, std::int64_t count);
@@ -45,7 +45,7 @@ struct alignas(16) GradientControl {
 };
 
 struct StepDecision {
-  double norm = 0.0;  ///< of the unscaled gradients; infinite when an element is not finite
+  double norm = 0.0;  ///< norm of the unscaled gradients; infinite when an element is not finite
   std::int32_t finite = 1;
   GradientControl control;
 };

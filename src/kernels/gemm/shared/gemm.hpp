@@ -21,7 +21,7 @@ struct Gemm {
   /// Elements from one row of a, b, c to the next, where rows have gaps after them; 0: none. The
   /// gaps of c stay as they are.
   std::int64_t row_a = 0, row_b = 0, row_c = 0;
-  /// Of operands in fp8, both or none.
+  /// Scaling factors of operands in fp8; both are set, or none.
   Float8Factor fp8_a{}, fp8_b{};
 };
 

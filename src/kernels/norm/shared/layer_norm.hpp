@@ -30,7 +30,7 @@ void layer_norm(Queue& q, LayerNormWeights const& norm, LayerNormOutput const& t
 struct ResidualBranch {
   ConstTensorView residual;  ///< [R, C] T
   ConstTensorView branch;    ///< [R, C] T
-  Dropout drop;              ///< of the branch
+  Dropout drop;              ///< dropout of the branch
 };
 /// sum [R, C] T = residual + dropout(branch), then layer_norm() of sum as rounded to T. One kernel
 /// for the end of one half of a transformer block and the start of the next. sum may alias residual
@@ -42,7 +42,7 @@ struct LayerNormGradients {
   GradientTarget din;  ///< [R, C] T; add where the residual stream's gradient is already in it
   TensorView dgamma;   ///< [C] fp32 or T
   TensorView dbeta;    ///< [C], dgamma's dtype
-  WriteMode parameters = WriteMode::overwrite;  ///< of dgamma and dbeta
+  WriteMode parameters = WriteMode::overwrite;  ///< write mode of dgamma and dbeta
 };
 struct LayerNormBackwardInput {
   ConstTensorView dout;        ///< [R, C] T

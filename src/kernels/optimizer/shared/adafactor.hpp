@@ -29,7 +29,7 @@ struct AdafactorParameter {
 /// A run of a parameter's elements.
 struct AdafactorRun {
   AdafactorParameter parameter;
-  std::int64_t offset = 0, numel = 0;  ///< of the run in the parameter
+  std::int64_t offset = 0, numel = 0;  ///< offset and size of the run in the parameter
   float* master = nullptr;             ///< fp32 weights, updated
   float* exp_avg = nullptr;            ///< mean of the updates; null without beta1
   void const* gradient = nullptr;
@@ -51,7 +51,7 @@ struct AdafactorRun {
 struct AdafactorStep {
   std::vector<AdafactorRun> runs;
   Dtype gradient_dtype = Dtype::fp32;
-  Dtype weights_dtype = Dtype::fp32;         ///< of weights_out
+  Dtype weights_dtype = Dtype::fp32;         ///< dtype of weights_out
   GradientControl const* control = nullptr;  ///< in memory of the queue's space
   double beta1 = 0.0, beta2 = 0.0;
   double epsilon_gradient = 1e-30, epsilon_scale = 1e-3, clip_threshold = 1.0;

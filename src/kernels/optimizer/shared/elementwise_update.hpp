@@ -25,12 +25,12 @@ struct UpdateSegment {
 };
 
 /// One step for all segments. The gradient of an element is gradient * gradient_factor: unscale and
-/// clip in one. An element's result depends on its own values only, not on where it lies in a
+/// clip in one. An element's result depends on its own values only, not on its place in a
 /// segment. The step may be destroyed after the call.
 struct ElementwiseUpdate {
   std::vector<UpdateSegment> segments;
   Dtype gradient_dtype = Dtype::fp32;
-  Dtype weights_dtype = Dtype::fp32;  ///< of weights_out
+  Dtype weights_dtype = Dtype::fp32;  ///< dtype of weights_out
   /// Values of 16 bits become fp32, are updated and are rounded to nearest.
   Dtype master_dtype = Dtype::fp32, state_dtype = Dtype::fp32;
   /// In memory of the queue's space (memory::memory_space_of), read when the kernels run; it stays

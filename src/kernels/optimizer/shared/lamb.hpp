@@ -66,8 +66,8 @@ struct LambCoefficients {
 };
 void lamb_coefficients(Queue& q, LambCoefficients const& step);
 
-/// Before the first exchange. States exp_avg (m), exp_avg_sq (v), exp_avg_sq_fresh (f):  f <- v,
-/// factor <- 1, and scaling from m.
+/// Starts the compressed steps before the first exchange. States exp_avg (m), exp_avg_sq (v),
+/// exp_avg_sq_fresh (f):  f <- v, factor <- 1, and scaling from m.
 void one_bit_lamb_begin(Queue& q, OneBitLambStep const& step);
 /// States exp_avg (m, unchanged) and worker_error (e):
 ///   e <- e + scaling * (m + (1-beta1) (g - m)).

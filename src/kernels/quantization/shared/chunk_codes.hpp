@@ -21,17 +21,17 @@ using memory::ConstTensorView;
 using memory::Queue;
 using memory::TensorView;
 
-struct CodeFormat {
+struct QuantizedFormat {
   int bits = 8;             ///< 8 or 4
   std::int64_t chunk = 64;  ///< elements that share a scale, a multiple of 32
 };
 
 /// Bytes of a region of @p numel elements (a multiple of 32), a multiple of 16.
-std::int64_t code_bytes(CodeFormat const& format, std::int64_t numel);
+std::int64_t code_bytes(QuantizedFormat const& format, std::int64_t numel);
 
 /// Regions of equal size, one after the other.
-struct CodeRegions {
-  CodeFormat format;
+struct QuantizedRegions {
+  QuantizedFormat format;
   std::int64_t numel = 0;  ///< elements of a region
   std::int64_t count = 1;
   std::int64_t bytes() const { return code_bytes(format, numel) * count; }
@@ -47,14 +47,14 @@ struct Encoding {
   void* error = nullptr;
   double keep = 0.0;
 };
-void encode_chunks(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& regions,
+void encode_chunks(Queue& q, TensorView out, ConstTensorView in, QuantizedRegions const& regions,
                    Encoding const& encoding = {});
 /// The values of @p in, region by region. @param out [count * numel] of fp32, bf16 or fp16
-void decode_chunks(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& regions);
+void decode_chunks(Queue& q, TensorView out, ConstTensorView in, QuantizedRegions const& regions);
 /// out [numel] (+)= sum of the regions in their order, in fp32. @param in @p parts times
 /// @p regions.count regions: region r of the sum is that of regions r, r + count, ...
 /// @param out [count * numel]
-void sum_chunks(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& regions,
+void sum_chunks(Queue& q, TensorView out, ConstTensorView in, QuantizedRegions const& regions,
                 std::int64_t parts, memory::WriteMode mode);
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
 #pragma once
-/// From the logits of a position to the next token.
+/// Chooses the next token by the logits of a position.
 
 #include <cstdint>
 #include <span>

@@ -18,8 +18,8 @@ namespace tessera::train {
 /// that the run started from. Read on rank 0.
 std::vector<std::filesystem::path> model_companions(TrainingRun const& run);
 
-/// Before the first step: whether the trained model and, where the run saves, another checkpoint
-/// fit into the output directory. Collective. @throws IoError on every rank
+/// Checks before the first step whether the trained model and, where the run saves, another
+/// checkpoint fit into the output directory. Collective. @throws IoError on every rank
 void require_room(JobContext const& job, TrainingRun const& run);
 
 /// All ranks write their weights into config.json, safetensors and the companions in the output

@@ -54,7 +54,7 @@ class SavePolicy {
     RunLog& log;
     Deadline& deadline;
   };
-  /// With AsyncSave::on the memory of a snapshot is taken now. @throws OutOfMemoryError
+  /// Takes the memory of a snapshot now with AsyncSave::on. @throws OutOfMemoryError
   SavePolicy(Options const& options, Parts const& parts, MakeRequest make_request);
 
   /// Saves; waits first for a save that is in flight. Collective.
@@ -70,7 +70,7 @@ class SavePolicy {
   bool covers(std::int64_t step) const { return last_saved_ == step || saver_.step() == step; }
   /// Step of the newest resumable checkpoint; -1: none.
   std::int64_t last_saved_step() const { return last_saved_; }
-  /// The same, of those whose last step updated the weights.
+  /// Step of the newest resumable checkpoint whose last step updated the weights; -1: none.
   std::int64_t last_progress_step() const { return last_progress_; }
   void resumed_from(std::int64_t step, std::int64_t skipped_in_a_row) {
     last_saved_ = step;

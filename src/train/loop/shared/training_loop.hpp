@@ -90,7 +90,7 @@ class TrainingLoop {
   std::optional<BestModel> best_;
   std::int64_t complete_ = 0;          ///< last complete step
   std::string optimizer_phase_;        ///< empty: it has none
-  double seconds_of_last_step_ = 0.0;  ///< the same on all ranks
+  double seconds_of_last_step_ = 0.0;  ///< equal on all ranks
 };
 
 }  // namespace tessera::train

@@ -16,7 +16,7 @@ namespace tessera::train {
 class UpdateWatch {
  public:
   struct Options {
-    Dtype dtype = Dtype::fp32;  ///< of the weights
+    Dtype dtype = Dtype::fp32;  ///< dtype of the weights
     optim::LossScalerConfig loss_scaler = {};
     /// Consecutive skipped steps after which training still continues; none: see tolerated().
     std::optional<std::int64_t> max_skipped_steps = {};
@@ -25,13 +25,13 @@ class UpdateWatch {
   /// @param state outlives the watch, which counts its steps
   UpdateWatch(Options options, TrainingState& state);
 
-  /// After each step.
+  /// Counts the outcome of each step.
   void count(StepOutcome const& outcome);
-  /// After count().
-  /// @throws ConfigError when the loss is not finite and no loss scale can change that, or when
-  /// more steps in a row were skipped than are tolerated
+  /// Checks the counts after count(). @throws ConfigError when the loss is not finite and no loss
+  /// scale can change that, or when more steps in a row were skipped than are tolerated
   void require_progress(std::int64_t step, StepOutcome const& outcome) const;
-  /// After the last step. @throws ConfigError when no step of the run has changed the weights
+  /// Checks the run after the last step. @throws ConfigError when no step of the run has changed
+  /// the weights
   void training_done(std::int64_t total_steps) const;
 
   /// The likely cause and what to try, for messages.

@@ -17,7 +17,7 @@ class GrowingText {
   /// last character of which bytes are missing (decoders write it as U+FFFD), and the beginning of
   /// a stop string
   std::string_view grow(std::string_view text);
-  /// The same with that end of the text.
+  /// Returns what @p text adds, including the end that grow() holds back.
   std::string_view finish(std::string_view text);
   /// Whether @p text contains a stop string.
   bool stops(std::string_view text) const { return end_of(text) < text.size(); }

@@ -47,7 +47,7 @@ std::string tf_record(std::string const& data);
 class Monitors {
  public:
   struct Start {
-    std::int64_t first_step = 1;  ///< of this attempt
+    std::int64_t first_step = 1;  ///< first step of this attempt
     std::int64_t samples = 0;     ///< consumed before it; later rows of CSV files are dropped
   };
   /// Opens what @p reporting names. @throws IoError

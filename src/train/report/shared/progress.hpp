@@ -21,7 +21,7 @@ class Progress {
     double tokens_per_second = 0.0;
     double loss_scale = 1.0;
     bool show_loss_scale = false;
-    std::int64_t skipped_steps = 0;  ///< of the run so far; 0 is not shown
+    std::int64_t skipped_steps = 0;  ///< skipped steps of the run so far; 0 is not shown
   };
   void log_line(Sample const& sample);
   void update_status_line(std::int64_t step);

@@ -50,15 +50,16 @@ class RunLog {
     double epoch = 0.0;
     std::int64_t tokens = 0;  ///< consumed so far
     StepOutcome outcome;
-    std::int64_t skipped_steps = 0;  ///< of the run so far
+    std::int64_t skipped_steps = 0;  ///< skipped steps of the run so far
     std::int64_t samples = 0;        ///< consumed so far
   };
   /// A record in metrics.jsonl; also a log line when one is due, else the status line.
   void step(StepRecord const& record);
-  /// After evaluation and save of the step: when it had a log line, throughput counts from here.
+  /// Ends a step after its evaluation and save: when it had a log line, throughput counts from
+  /// here.
   void end_step();
   void evaluation(std::int64_t step, double epoch, EvaluationResult const& result);
-  /// Of --do_predict.
+  /// Logs the result of --do_predict.
   void prediction(EvaluationResult const& result);
   enum class CheckpointKind { resumable, model_only };
   void checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved, CheckpointKind kind);
@@ -66,10 +67,10 @@ class RunLog {
   struct TrainingEnd {
     double epoch = 0.0;
     double seconds = 0.0;
-    std::int64_t steps = 0;  ///< of this attempt
+    std::int64_t steps = 0;  ///< steps of this attempt
     std::int64_t samples = 0;
     std::int64_t train_batch_size = 0;
-    std::int64_t total_steps = 0, skipped_steps = 0;  ///< of the run
+    std::int64_t total_steps = 0, skipped_steps = 0;  ///< total steps and skipped steps of the run
   };
   /// train_results.json, and how many steps were skipped
   void training_results(TrainingEnd const& end);
@@ -104,7 +105,7 @@ class RunLog {
   struct Attempt {
     Clock::time_point started;
     std::int64_t steps = 0, skipped = 0, tokens = 0;
-    double loss_sum = 0.0;  ///< of the finite step losses
+    double loss_sum = 0.0;  ///< loss sum of the finite step losses
     std::int64_t finite_losses = 0;
     double last_loss = 0.0;
     double mean_loss() const { return loss_sum / static_cast<double>(finite_losses); }

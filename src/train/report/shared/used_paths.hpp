@@ -48,11 +48,12 @@ std::string prefetch_text(zero::PrefetchReport const& report);
 /// The field "prefetch" of status.json.
 ConfigTree prefetch_status(zero::PrefetchReport const& report);
 
-/// For memory_breakdown: "host memory of rank 0 (now / peak): weights 1.0 MiB / 1.0 MiB, ..., total
-/// ...", preceded by that of the device where there is one.
+/// Writes the line of memory_breakdown: "host memory of rank 0 (now / peak): weights 1.0 MiB / 1.0
+/// MiB, ..., total ...", preceded by that of the device where there is one.
 std::string memory_text();
 
-/// For status.json: bytes now and at the peak, of each memory space that the run uses.
+/// Returns memory for status.json: bytes now and at the peak, of each memory space that the run
+/// uses.
 /// @param nvme bytes of swap files
 ConfigTree memory_tree(std::size_t nvme);
 

@@ -13,7 +13,7 @@ namespace tessera::train {
 ConfigTree build_versions();
 /// The day of the source: of its commit, or SOURCE_DATE_EPOCH; "2026-01-31".
 std::string source_date();
-/// The same as lines for --version.
+/// Returns the versions as lines for --version.
 std::string version_text(std::string const& program, ConfigTree const& versions);
 
 /// build_versions() with the MPI and BLAS libraries that are loaded. Links both.

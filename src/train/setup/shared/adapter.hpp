@@ -35,14 +35,15 @@ class FrozenChecksum {
  public:
   void add(std::string const& parameter, std::int64_t first, std::int64_t numel,
            float const* values);
-  /// Of all ranks, in hexadecimal. Collective.
+  /// Returns the checksum over all ranks in hexadecimal. Collective.
   std::string total(comm::Collectives& comm) const;
 
  private:
   std::uint64_t sum_ = 0;
 };
 
-/// As checkpoint::Manifest::frozen; null when every parameter trains.
+/// Returns the record of frozen parameters for checkpoint::Manifest::frozen; null when every
+/// parameter trains.
 ConfigTree frozen_record(zero::PartitionPlan const& frozen, std::string const& checksum,
                          std::optional<model::LoraOptions> const& lora, std::string const& base);
 

@@ -22,7 +22,7 @@ struct RunDescription {
 struct ResumeChanges {
   std::vector<std::string> data;      ///< a step reads other samples: its number says nothing
   std::vector<std::string> training;  ///< steps compute something else
-  std::vector<std::string> other;     ///< the same up to rounding: ranks, stage, log, saves
+  std::vector<std::string> other;     ///< steps are equal up to rounding: ranks, stage, log, saves
 };
 ResumeChanges compare(RunDescription const& saved, RunDescription const& now);
 

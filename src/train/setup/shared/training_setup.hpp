@@ -1,5 +1,5 @@
 #pragma once
-/// From arguments to a run that can begin: model, output directory, data, engine, weights.
+/// Makes a run that can begin from arguments: model, output directory, data, engine, weights.
 
 #include <functional>
 #include <memory>

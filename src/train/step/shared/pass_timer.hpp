@@ -50,7 +50,7 @@ class PassTimer {
   void end_step();
 
   PhaseTimes const& phases() const { return phases_; }
-  /// Of the last step, in the order of the units: sums over its micro-steps.
+  /// Returns the times of the last step in the order of the units, summed over its micro-steps.
   std::vector<UnitTime> const& units() const { return units_; }
 
  private:
@@ -59,7 +59,8 @@ class PassTimer {
 
   memory::Queue& compute_;
   std::size_t blocks_;
-  std::size_t segment_ = 0;  ///< of the current passes: embedding, blocks, head, blocks backward
+  /// Segment of the current passes: embedding, blocks, head, blocks backward
+  std::size_t segment_ = 0;
   std::chrono::steady_clock::time_point last_;
   std::optional<WorkClock> work_;  ///< from the first step on: it measures every kernel
   PhaseTimes phases_;

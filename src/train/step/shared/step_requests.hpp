@@ -17,7 +17,7 @@ RequestCounts counts_of(StepRequests const& mine);
 /// The highest stop request of all ranks, what any rank asks, and the mean of the seconds.
 StepRequests requests_of(RequestCounts const& sums, int ranks);
 
-/// The same by an all-reduce of its own. Collective.
+/// Combines the requests of all ranks by an all-reduce of its own. Collective.
 StepRequests agree_on_requests(comm::Collectives& comm, StepRequests const& mine);
 
 }  // namespace tessera::train

@@ -55,7 +55,7 @@ class StopCheck {
 
   /// @param previous_seconds  what the previous step took, the same on all ranks; 0: no step yet
   void begin_step(double previous_seconds);
-  /// Between two layers of a step. @throws StopBetweenLayers on every rank
+  /// Called between two layers of a step. @throws StopBetweenLayers on every rank
   void between_layers();
   /// Asks now. @throws StopBetweenLayers on every rank
   void ask();

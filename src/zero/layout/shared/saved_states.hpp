@@ -8,8 +8,8 @@
 
 namespace tessera::zero {
 
-/// Those of the optimizer and, with error feedback, the errors of quantized gradients, in the order
-/// of Engine::state().
+/// Returns the states of a checkpoint in the order of Engine::state(): those of the optimizer and,
+/// with error feedback, the errors of quantized gradients.
 inline optim::OptimizerSpec saved_states(EngineConfig const& config) {
   auto out = config.optimizer;
   auto const& gradients = settings<ShardedWeights>(config).quantized_gradients;

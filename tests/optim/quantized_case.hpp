@@ -6,16 +6,16 @@
 
 namespace tessera::optim::test {
 
-inline float coded_start(std::int64_t i) {
+inline float quantized_start(std::int64_t i) {
   return static_cast<float>(i * 7919 % 4093 - 2046) / 2048.0f;
 }
-/// Of step @p t, from 1.
-inline float coded_gradient(std::int64_t i, std::int64_t t) {
+/// Returns element @p i of the gradient of step @p t, which counts from 1.
+inline float quantized_gradient(std::int64_t i, std::int64_t t) {
   auto const numerator = static_cast<float>((i * 104729 + t * 15485863) % 2003 - 1001);
   return std::ldexp(numerator, static_cast<int>(-10 - i % 6));
 }
 
-inline ConfigTree coded_oracle() {
+inline ConfigTree quantized_oracle() {
   return ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/optimizers_8bit.json");
 }
 
@@ -34,15 +34,15 @@ inline void expect_close(Floats const& got, Floats const& want, double most,
 }
 
 /// A parameter in codes and its states, updated by one process.
-struct CodedParameter {
-  explicit CodedParameter(OptimizerSpec const& spec, std::int64_t numel)
+struct QuantizedParameter {
+  explicit QuantizedParameter(OptimizerSpec const& spec, std::int64_t numel)
       : optimizer(make_optimizer(spec)), queue(memory::make_inline_queue("compute")) {
-    for (std::int64_t i = 0; i < numel; ++i) weights.push_back(coded_start(i));
+    for (std::int64_t i = 0; i < numel; ++i) weights.push_back(quantized_start(i));
     codes.assign(spec.states.size() / 2, std::vector<std::uint8_t>(weights.size()));
     absmax.assign(codes.size(), Floats((weights.size() + 255) / 256));
   }
 
-  /// As two segments that meet between two chunks.
+  /// Updates two segments that meet between two chunks.
   void step(std::int64_t t, double rate, Floats const& gradients) {
     kernels::GradientControl const control{0.5, 0};
     Floats doubled = gradients;

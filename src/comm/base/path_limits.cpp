@@ -1,4 +1,4 @@
-#include "base/way_limits.hpp"
+#include "base/path_limits.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -21,9 +21,9 @@ Vendor vendor_of_this_processor() {
 /// copies fast: one copy wins. Among four ranks and more it wins later, because several read what
 /// one has staged. Measured on two cores: there a third rank that writes as the root delays a
 /// reader.
-WayLimits limits_of_intel(int ranks) {
+PathLimits limits_of_intel(int ranks) {
   bool const few = ranks < 4;
-  WayLimits limits;
+  PathLimits limits;
   limits.small = few ? 4 * KiB : 64 * KiB;
   limits.small_reduction = 16 * KiB;
   limits.staged = few ? 4 * KiB : 256 * KiB;
@@ -36,8 +36,8 @@ WayLimits limits_of_intel(int ranks) {
 }
 
 /// An AMD EPYC (Zen 5), where two copies through the caches are faster than one by the kernel.
-WayLimits limits_of_others() {
-  WayLimits limits;
+PathLimits limits_of_others() {
+  PathLimits limits;
   limits.small = 256 * KiB;
   limits.small_reduction = 64 * KiB;
   limits.staged = 1 * MiB;
@@ -51,11 +51,11 @@ WayLimits limits_of_others() {
 
 }  // namespace
 
-WayLimits way_limits(Vendor vendor, int ranks) {
+PathLimits path_limits(Vendor vendor, int ranks) {
   return vendor == Vendor::intel ? limits_of_intel(ranks) : limits_of_others();
 }
 
-WayLimits way_limits(int ranks) { return way_limits(vendor_of_this_processor(), ranks); }
+PathLimits path_limits(int ranks) { return path_limits(vendor_of_this_processor(), ranks); }
 
 std::size_t streamed_copy() {
   static std::size_t const bytes = vendor_of_this_processor() == Vendor::intel ? 16 * MiB : 8 * MiB;
