@@ -52,7 +52,7 @@ TEST(DeviceBuffer, IsZeroedCountedByTheDeviceTrackerAndFreed) {
   EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), before);
 }
 
-/// Libraries allocate beside the pool, which keeps what was freed.
+/// Libraries allocate outside the pool, which keeps what was freed.
 TEST(DeviceBuffer, UnusedMemoryOfThePoolGoesBackToTheDeviceForLibraries) {
   test::FakeDevice device;
   std::size_t const bytes = device.capacity / 4 * 3;

@@ -106,7 +106,8 @@ struct ResolvedConfig : EngineOptions {
   bool has_deepspeed = false;
   std::vector<std::string>
       notes;  ///< accepted keys whose effect differs: one line each, for the log
-  std::vector<std::string> notes_on_cpus;  ///< those that hold where the model computes on CPUs
+  std::vector<std::string>
+      notes_on_cpus;  ///< notes that are true only if the model computes on CPUs
 
   bool operator==(ResolvedConfig const&) const = default;
 };

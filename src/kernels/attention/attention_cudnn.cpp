@@ -273,7 +273,7 @@ class CudnnAttention {
     std::string refusal = runtime_.loaded() ? library_.load_error() : runtime_.load_error();
     if (refusal.empty()) {
       fe::cudnn_dlhandle = library_.handle();
-      memory::trim_device_pool();  // the library allocates beside the pool
+      memory::trim_device_pool();  // the library allocates outside the pool
       auto const status = fe::detail::create_handle(&handle_);
       if (status != CUDNN_STATUS_SUCCESS)
         refusal = concat("cudnnCreate: ", fe::detail::get_error_string(status));
@@ -298,7 +298,7 @@ class CudnnAttention {
     return plan;
   }
 
-  /// False where the device has no room for a workspace of the stream of so many bytes.
+  /// False where the device has no room for a workspace of that many bytes for the stream.
   bool reserve_workspace(void* stream, std::int64_t bytes) {
     auto& buffer = workspaces_[stream];
     if (static_cast<std::int64_t>(buffer.bytes()) >= bytes) return true;

@@ -12,7 +12,7 @@ namespace tessera::kernels::detail {
 /// Replaces @p plan, whose `workspace_bytes` cannot be allocated, by a plan with a smaller one, or
 /// by an empty plan, for which the portable kernel computes. A line of the log says which.
 /// @param build_smaller  a plan with another algorithm; empty (bool(plan) is false): there is none
-/// @param reserve  whether so many bytes are allocated now
+/// @param reserve  whether that many bytes can be allocated now
 template <class Plan, class Build, class Reserve>
 void make_room(Plan& plan, Build const& build_smaller, Reserve const& reserve) {
   if (!plan || reserve(plan.workspace_bytes)) return;

@@ -296,7 +296,7 @@ class Products {
  private:
   cublasLtHandle_t handle(GemmProblem const& p) {
     if (handle_) return handle_;
-    memory::trim_device_pool();  // the library allocates beside the pool
+    memory::trim_device_pool();  // the library allocates outside the pool
     TESSERA_CUBLASLT_CALL(p, lt().cublasLtCreate(&handle_));
     return handle_;
   }

@@ -109,7 +109,7 @@ TEST(WhyNotCudnn, SequencesOfOneTokenHaveNoBackwardPlan) {
   EXPECT_EQ(why_not_cudnn(config, {}, 9), "sequences of one token");
 }
 
-/// Of plans that cuDNN 9.26 builds: heads of 256 elements for an H100, not for an A100.
+/// cuDNN 9.26 builds plans for heads of 256 elements for an H100, not for an A100.
 TEST(WhyNotCudnn, HeadsAreWiderOnHopper) {
   auto config = config_of(measured[0]);
   for (int const width : {136, 192, 256}) {
@@ -163,7 +163,7 @@ TEST(MakeRoom, TakesTheAlgorithmWithASmallerWorkspaceThatFits) {
 }
 
 TEST(MakeRoom, LeavesTheCallToThePortableKernelWhereNothingFits) {
-  std::int64_t needed = 1000;  // a warning is said once
+  std::int64_t needed = 1000;  // a warning is logged once
   for (FakePlan const& smaller : {FakePlan{}, FakePlan{1001, true}, FakePlan{500, true}}) {
     Room room{{needed++, true}, smaller, 100};
     auto const text = room.log();

@@ -29,7 +29,7 @@ struct PlannedSpace {
 struct MemoryPlan {
   zero::MemoryReport states;            ///< and the engine's buffers
   std::size_t activations = 0;          ///< and workspaces, of the largest micro-batch
-  std::size_t attention_workspace = 0;  ///< of cuDNN, on a device
+  std::size_t attention_workspace = 0;  ///< the workspace of cuDNN on a device
   std::size_t host_checkpoints = 0;     ///< with cpu_checkpointing, in host memory
   PlannedSpace device, host;            ///< all of it; the host's with pinned memory
   std::size_t saving = 0;               ///< more host memory while a checkpoint is written
