@@ -83,7 +83,7 @@ void check_completeness(config::TrainingArguments const& arguments) {
 void check(CheckArguments const& a) {
   auto const words = training_words(a);
   TESSERA_VALIDATE(!words.empty(), UsageError,
-                   "nothing to check: give a DeepSpeed JSON, a run file, or -- and options of "
+                   "nothing to check: give a DeepSpeed JSON, a run file, or options of "
                    "tessera-train");
   auto const arguments = config::parse_options(words);
   check_completeness(arguments);

@@ -6,7 +6,7 @@ namespace tessera::config::detail {
 namespace {
 
 TEST(DataOptions, ReadLocalFilesInAnOrderOfTrainer) {
-  OptionTable table;
+  ArgumentRows table;
   add_data_options(table);
   EXPECT_EQ(table.find("train_file")->support, Support::full);
   EXPECT_EQ(table.find("train_sampling_strategy")->support, Support::full);
@@ -15,7 +15,7 @@ TEST(DataOptions, ReadLocalFilesInAnOrderOfTrainer) {
 
 /// A data set on the Hub and a resume that reads samples twice would train on something else.
 TEST(DataOptions, AreRefusedWhereTheDataWouldDiffer) {
-  OptionTable table;
+  ArgumentRows table;
   add_data_options(table);
   for (char const* const name : {"dataset_name", "streaming", "ignore_data_skip"})
     EXPECT_EQ(table.find(name)->support, Support::refused) << name;

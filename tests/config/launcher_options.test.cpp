@@ -7,7 +7,7 @@ namespace {
 
 /// A launcher passes --local_rank to a program that MPI starts: harmless. Another engine is not.
 TEST(LauncherOptions, AreHarmlessOrRefused) {
-  OptionTable table;
+  ArgumentRows table;
   add_launcher_options(table);
   EXPECT_NE(table.find("local_rank")->support, Support::refused);
   EXPECT_NE(table.find("fsdp")->support, Support::refused);

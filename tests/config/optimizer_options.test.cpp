@@ -12,7 +12,7 @@ namespace tessera::config::detail {
 namespace {
 
 OptionTable optimizer_options() {
-  OptionTable table;
+  ArgumentRows table;
   add_optimizer_options(table);
   return table;
 }
