@@ -98,8 +98,8 @@ void check(CheckArguments const& a) {
     if (list != &notes.notes_on_cpus || arguments.device_memory.empty())
       for (auto const& note : *list) fmt::print(stderr, "note: {}\n", note);
   auto const world_size = a.ranks ? config::WorldSize::known : config::WorldSize::assumed;
-  for (auto const& trap : config::find_traps(arguments, resolved, world_size))
-    fmt::print(stderr, "trap: {}\n", trap);
+  for (auto const& warning : config::find_warnings(arguments, resolved, world_size))
+    fmt::print(stderr, "warning: {}\n", warning);
 }
 
 struct RateArguments {

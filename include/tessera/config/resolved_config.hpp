@@ -141,9 +141,9 @@ enum class WorldSize { known, assumed };
 
 /// One line for each: what happens, and what to write instead. An assumed world size gives no
 /// warning.
-std::vector<std::string> find_traps(TrainingArguments const& arguments,
-                                    ResolvedConfig const& config,
-                                    WorldSize world_size = WorldSize::known);
+std::vector<std::string> find_warnings(TrainingArguments const& arguments,
+                                       ResolvedConfig const& config,
+                                       WorldSize world_size = WorldSize::known);
 
 /// Bytes; 0: no bound.
 struct MemoryBounds {

@@ -158,4 +158,4 @@ def configuration_can_be_explained(b):
     b.tool(["config", "lr", "--steps", "100", "--plot", picture])
     assert "polyline" in picture.read_text()
     wrong = b.tool(["config", "check", "--", "--bf16", "--max_steps", "5", "--num_train_epochs", "1"])
-    assert "trap: --max_steps overrides --num_train_epochs" in wrong.stderr, wrong.stderr
+    assert "warning: --max_steps overrides --num_train_epochs" in wrong.stderr, wrong.stderr

@@ -109,7 +109,7 @@ void training_options(std::string_view bytes) {
   try {
     auto const arguments = config::parse_options(words);
     auto const resolved = config::resolve(arguments, 4, 768);
-    (void)config::find_traps(arguments, resolved);
+    (void)config::find_warnings(arguments, resolved);
     (void)config::describe(arguments).dump();
   } catch (IoError const&) {  // a file that a mutated line names
   } catch (Error const& error) {

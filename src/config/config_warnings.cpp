@@ -90,8 +90,8 @@ void find_in_evaluation(TrainingArguments const& a, std::vector<std::string>& ou
 
 }  // namespace
 
-std::vector<std::string> find_traps(TrainingArguments const& arguments,
-                                    ResolvedConfig const& config, WorldSize world_size) {
+std::vector<std::string> find_warnings(TrainingArguments const& arguments,
+                                       ResolvedConfig const& config, WorldSize world_size) {
   std::vector<std::string> out;
   find_in_precision(config, out);
   find_in_schedule(arguments, config, out);

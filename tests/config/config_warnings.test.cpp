@@ -11,20 +11,20 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
-std::vector<std::string> traps(Words words, char const* json = "", int ranks = 1) {
+std::vector<std::string> warnings_of(Words words, char const* json = "", int ranks = 1) {
   if (*json) words.insert(words.end(), {"--deepspeed", json});
   auto const arguments = parse_options(words);
-  return find_traps(arguments, resolve(arguments, ranks, 64));
+  return find_warnings(arguments, resolve(arguments, ranks, 64));
 }
 
-TEST(Traps, AnAssumedWorldSizeIsNone) {
+TEST(ConfigWarnings, AnAssumedWorldSizeIsNone) {
   auto const arguments = parse_options({"--deepspeed", R"({"zero_optimization": {"stage": 2}})"});
   auto const config = resolve(arguments, 1, 64);
-  EXPECT_TRUE(find_traps(arguments, config, WorldSize::assumed).empty());
-  EXPECT_EQ(find_traps(arguments, config, WorldSize::known).size(), 1u);
+  EXPECT_TRUE(find_warnings(arguments, config, WorldSize::assumed).empty());
+  EXPECT_EQ(find_warnings(arguments, config, WorldSize::known).size(), 1u);
 }
 
-TEST(Traps, AreFoundWhereTheyAre) {
+TEST(ConfigWarnings, AreFoundWhereTheyAre) {
   struct Case {
     Words words;
     char const* json;
@@ -58,14 +58,15 @@ TEST(Traps, AreFoundWhereTheyAre) {
            {{"--early_stopping_patience", "1", "--eval_strategy", "steps"}, "", 1, "not the best"},
            {{"--save_strategy", "no", "--do_train"}, "", 1, "is killed"},
        })
-    EXPECT_THAT(traps(words, json, ranks), Contains(HasSubstr(part))) << part;
+    EXPECT_THAT(warnings_of(words, json, ranks), Contains(HasSubstr(part))) << part;
 }
 
-TEST(Traps, AreNotFoundElsewhere) {
-  EXPECT_THAT(traps({}), IsEmpty());
-  EXPECT_THAT(traps({"--bf16", "--max_steps", "100", "--warmup_steps", "10"},
-                    R"({"zero_optimization": {"stage": 3}, "communication_data_type": "fp32"})", 4),
-              IsEmpty());
+TEST(ConfigWarnings, AreNotFoundElsewhere) {
+  EXPECT_THAT(warnings_of({}), IsEmpty());
+  EXPECT_THAT(
+      warnings_of({"--bf16", "--max_steps", "100", "--warmup_steps", "10"},
+                  R"({"zero_optimization": {"stage": 3}, "communication_data_type": "fp32"})", 4),
+      IsEmpty());
 }
 
 }  // namespace
