@@ -92,18 +92,19 @@ struct WantedWeights {
 /// Rank 0 reads the headers.
 OpenedWeights open_weights(WantedWeights const& wanted, topology::MpiSession const& session,
                            comm::Collectives& comm) {
-  auto const& [path, part, all_units, changes, stored_vocabulary] = wanted;
-  auto units = part_of(all_units, part);
+  std::int64_t const stored_vocabulary = wanted.stored_vocabulary;
+  auto units = part_of(wanted.units, wanted.part);
   std::string const layout = comm::broadcast_from_root(comm, [&] {
-    checkpoint::ModelWeights const found(path);
+    checkpoint::ModelWeights const found(wanted.path);
     for (auto& unit : units)
       for (auto& p : unit.parameters)
         if (lacks_rows(found, p, stored_vocabulary)) p.shape[0] = stored_vocabulary;
-    auto const unused = found.require(stored_units(units, found, changes), changes.removed);
-    TESSERA_VALIDATE(unused.empty() || part == Part::base, DataError, path.string(),
+    auto const unused =
+        found.require(stored_units(units, found, wanted.changes), wanted.changes.removed);
+    TESSERA_VALIDATE(unused.empty() || wanted.part == Part::base, DataError, wanted.path.string(),
                      " has tensors that are no adapters of this model: ", unused);
     if (!unused.empty())
-      log::warning(concat(path.string(), ": not in the model, and left out: ", unused));
+      log::warning(concat(wanted.path.string(), ": not in the model, and left out: ", unused));
     return found.layout();
   });
   OpenedWeights out{ConfigTree::parse(layout, "layout of the weights"), {}};
