@@ -8,7 +8,6 @@
 
 namespace tessera::memory {
 namespace {
-constexpr int purpose_count = static_cast<int>(Purpose::data) + 1;
 std::atomic<std::size_t> recent_peak{0};  ///< of host memory
 }  // namespace
 

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "detail/one_bit.hpp"
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <optional>
 
-#include "detail/svg.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/svg.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/plan/run_time.hpp"
 #include "tessera/plan/shard_groups.hpp"
@@ -336,6 +336,7 @@ std::vector<std::string> training_words(std::vector<std::string> const& words,
 namespace {
 
 using memory::Purpose;
+using Anchor = Svg::Anchor;
 
 constexpr double left = 90, top = 60, panel = 240, gap = 150, bar = 34, pitch = 62, right = 40;
 
@@ -370,39 +371,34 @@ struct Panel {
   double length(double value) const { return highest > 0.0 ? panel * value / highest : 0.0; }
 };
 
-std::string axis(Panel const& p, double width, std::string const& title,
-                 std::string (*value_text)(double)) {
-  std::string out = detail::svg_text(left, p.base - panel - 14, "start", title);
+void draw_axis(Svg& svg, Panel const& p, double width, std::string const& title,
+               std::string (*value_text)(double)) {
+  svg.text({left, p.base - panel - 14}, Anchor::start, title);
   for (int i = 0; i <= 4; ++i) {
     double const value = p.highest * i / 4.0, y = p.base - p.length(value);
-    out += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>\n", left, y,
-                       width - right, y);
-    out += detail::svg_text(left - 6, y + 4, "end", value_text(value));
+    svg.line({left, y}, {width - right, y}, "stroke='#ddd'");
+    svg.text({left - 6, y + 4}, Anchor::end, value_text(value));
   }
-  return out;
 }
 
-std::string labels(Panel const& p, std::vector<PlannedChoice> const& shown) {
-  std::string out;
+void draw_labels(Svg& svg, Panel const& p, std::vector<PlannedChoice> const& shown) {
   for (std::size_t i = 0; i < shown.size(); ++i) {
     auto const& c = shown[i].choice;
-    double const x = left + 20 + pitch * static_cast<double>(i) + bar / 2;
-    out += detail::svg_text(x, p.base + 16, "middle", fmt::format("stage {}", c.stage));
-    if (c.offloads()) out += detail::svg_text(x, p.base + 32, "middle", "offload");
-    if (c.shard_group > 0)
-      out += detail::svg_text(x, p.base + 32, "middle", fmt::format("groups of {}", c.shard_group));
+    auto const label = [&](double below, std::string const& words) {
+      double const x = left + 20 + pitch * static_cast<double>(i) + bar / 2;
+      svg.text({x, p.base + below}, Anchor::middle, words);
+    };
+    label(16, fmt::format("stage {}", c.stage));
+    if (c.offloads()) label(32, "offload");
+    if (c.shard_group > 0) label(32, fmt::format("groups of {}", c.shard_group));
     if (c.recompute != Recompute::none)
-      out += detail::svg_text(x, p.base + 48, "middle",
-                              fmt::format("recompute {}", name_of(c.recompute)));
-    out += detail::svg_text(x, p.base + 64, "middle",
-                            fmt::format("{} x {}", c.micro_batch, c.accumulation));
+      label(48, fmt::format("recompute {}", name_of(c.recompute)));
+    label(64, fmt::format("{} x {}", c.micro_batch, c.accumulation));
   }
-  return out;
 }
 
-std::string memory_bars(Planner const& planner, Panel const& p,
-                        std::vector<PlannedChoice> const& shown) {
-  std::string out;
+void draw_memory(Svg& svg, Planner const& planner, Panel const& p,
+                 std::vector<PlannedChoice> const& shown) {
   for (std::size_t i = 0; i < shown.size(); ++i) {
     auto const& space =
         planner.computes_on_device() ? shown[i].memory.device : shown[i].memory.host;
@@ -411,34 +407,26 @@ std::string memory_bars(Planner const& planner, Panel const& p,
       double const length = p.length(bytes_of(space, part));
       if (length <= 0.0) continue;
       y -= length;
-      out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{}' height='{:.1f}' fill='{}'/>\n",
-                         left + 20 + pitch * static_cast<double>(i), y, bar, length, part.color);
+      svg.rectangle({left + 20 + pitch * static_cast<double>(i), y}, bar, length, part.color);
     }
   }
-  return out;
 }
 
-std::string time_bars(Panel const& p, std::vector<PlannedChoice> const& shown) {
-  std::string out;
+void draw_times(Svg& svg, Panel const& p, std::vector<PlannedChoice> const& shown) {
   for (std::size_t i = 0; i < shown.size(); ++i) {
     double const length = p.length(shown[i].time->seconds);
-    out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{}' height='{:.1f}' fill='{}'/>\n",
-                       left + 20 + pitch * static_cast<double>(i), p.base - length, bar, length,
-                       shown[i].fits ? "#1f5f99" : "#c8c8c8");
+    svg.rectangle({left + 20 + pitch * static_cast<double>(i), p.base - length}, bar, length,
+                  shown[i].fits ? "#1f5f99" : "#c8c8c8");
   }
-  return out;
 }
 
-std::string legend() {
-  std::string out;
+void draw_legend(Svg& svg) {
   double x = left;
   for (auto const& part : parts()) {
-    out +=
-        fmt::format("<rect x='{:.1f}' y='30' width='12' height='12' fill='{}'/>\n", x, part.color);
-    out += detail::svg_text(x + 16, 41, "start", part.name);
+    svg.rectangle({x, 30}, 12, 12, part.color);
+    svg.text({x + 16, 41}, Anchor::start, part.name);
     x += 34 + 7.0 * static_cast<double>(std::string_view(part.name).size());
   }
-  return out;
 }
 
 }  // namespace
@@ -461,26 +449,25 @@ std::string draw_plan(Planner const& planner, std::vector<PlannedChoice> const& 
       std::max(760.0, left + right + 20 + pitch * static_cast<double>(shown.size()));
   double const height = top + panel + gap + (has_times ? panel + gap : 0.0) - 50;
   Panel const memory{top + 30 + panel, most}, time{memory.base + gap + panel, longest};
-  std::string svg = detail::svg_start(width, height);
-  svg += detail::svg_text(
-      left, 20, "start",
-      fmt::format("{}, {} parameters on {} ranks", planner.model().family(),
-                  with_commas(planner.parameters()), planner.request().cluster.ranks()));
-  svg += legend() +
-         axis(memory, width,
-              planner.computes_on_device() ? "device memory per rank" : "host memory per rank",
-              [](double v) { return human_bytes(static_cast<std::int64_t>(v)); });
-  svg += memory_bars(planner, memory, shown) + labels(memory, shown);
-  if (limit > 0.0 && limit <= most)
-    svg += fmt::format(
-        "<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#c00' stroke-dasharray='6 4'/>\n",
-        left, memory.base - memory.length(limit), width - right,
-        memory.base - memory.length(limit));
-  if (has_times)
-    svg += axis(time, width, "seconds per step; gray: does not fit",
-                [](double v) { return fmt::format("{:.3g}", v); }) +
-           time_bars(time, shown) + labels(time, shown);
-  return svg + "</svg>\n";
+  Svg svg(width, height);
+  svg.text({left, 20}, Anchor::start,
+           fmt::format("{}, {} parameters on {} ranks", planner.model().family(),
+                       with_commas(planner.parameters()), planner.request().cluster.ranks()));
+  draw_legend(svg);
+  draw_axis(svg, memory, width,
+            planner.computes_on_device() ? "device memory per rank" : "host memory per rank",
+            [](double v) { return human_bytes(static_cast<std::int64_t>(v)); });
+  draw_memory(svg, planner, memory, shown);
+  draw_labels(svg, memory, shown);
+  if (double const y = memory.base - memory.length(limit); limit > 0.0 && limit <= most)
+    svg.line({left, y}, {width - right, y}, "stroke='#c00' stroke-dasharray='6 4'");
+  if (has_times) {
+    draw_axis(svg, time, width, "seconds per step; gray: does not fit",
+              [](double v) { return fmt::format("{:.3g}", v); });
+    draw_times(svg, time, shown);
+    draw_labels(svg, time, shown);
+  }
+  return svg.str();
 }
 
 }  // namespace tessera::plan

@@ -178,6 +178,7 @@ train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
   run.rows = choice.micro_batch;
   run.sequence = sequence_;
   run.recompute = choice.recompute;
+  if (computes_on_device()) run.cudnn = train::planned_cudnn(request_.arguments);
   return run;
 }
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "detail/svg.hpp"
 #include "tessera/config/node_groups.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/svg.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::plan {
@@ -94,7 +94,7 @@ ScalingPoint simulate_point(ScalingRequest const& request, Cluster const& cluste
 
 std::string percent(double part) { return fmt::format("{:.1f} %", 100.0 * part); }
 
-std::string time_text(double seconds) {
+std::string step_time_text(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.2f} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
 }
 
@@ -156,7 +156,7 @@ std::string table_text(std::vector<ScalingPoint> const& points, Scaling scaling)
     auto const part = [&](double cost) { return percent(cost / p.time.seconds); };
     out += fmt::format(" {:>9} {:>11} {:>12} {:>10} {:>9} {:>9} {:>9} {:>9}\n",
                        fmt::format("{} x {}", p.choice.micro_batch, p.choice.accumulation),
-                       time_text(p.time.seconds), fmt::format("{:.5g}", p.tokens_per_second),
+                       step_time_text(p.time.seconds), fmt::format("{:.5g}", p.tokens_per_second),
                        percent(p.efficiency), part(p.costs.latency), part(p.costs.bandwidth),
                        part(p.costs.update), part(p.costs.slow_ranks));
   }
@@ -198,6 +198,7 @@ ConfigTree to_json(std::vector<ScalingPoint> const& points) {
 }
 
 std::string draw_scaling(std::vector<ScalingPoint> const& points, Scaling scaling) {
+  using Anchor = Svg::Anchor;
   constexpr double left = 80, top = 60, width = 520, height = 260, bottom = 50;
   double const first = std::log2(std::max(1, points.front().cluster.ranks()));
   double const last = std::max(first + 1.0, std::log2(points.back().cluster.ranks()));
@@ -205,16 +206,13 @@ std::string draw_scaling(std::vector<ScalingPoint> const& points, Scaling scalin
     return left + width * (std::log2(p.cluster.ranks()) - first) / (last - first);
   };
   auto const y = [&](double part) { return top + height * (1.0 - std::min(part, 1.1) / 1.1); };
-  std::string out = detail::svg_start(left + width + 40, top + height + bottom);
-  out += detail::svg_text(left, 30, "start",
-                          scaling == Scaling::weak
-                              ? "Weak scaling: efficiency and costs, parts of a step"
-                              : "Strong scaling: efficiency and costs, parts of a step");
+  Svg svg(left + width + 40, top + height + bottom);
+  svg.text({left, 30}, Anchor::start,
+           scaling == Scaling::weak ? "Weak scaling: efficiency and costs, parts of a step"
+                                    : "Strong scaling: efficiency and costs, parts of a step");
   for (int i = 0; i <= 5; ++i) {
-    double const at = y(0.2 * i);
-    out += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>\n", left, at,
-                       left + width, at);
-    out += detail::svg_text(left - 6, at + 4, "end", fmt::format("{} %", 20 * i));
+    svg.line({left, y(0.2 * i)}, {left + width, y(0.2 * i)}, "stroke='#ddd'");
+    svg.text({left - 6, y(0.2 * i) + 4}, Anchor::end, fmt::format("{} %", 20 * i));
   }
   struct Line {
     char const *name, *color;
@@ -228,22 +226,19 @@ std::string draw_scaling(std::vector<ScalingPoint> const& points, Scaling scalin
        [](ScalingPoint const& p) { return p.costs.bandwidth / p.time.seconds; }}};
   double legend = left;
   for (auto const& line : lines) {
-    std::string path;
+    std::vector<Svg::Point> curve;
     for (auto const& p : points)
-      if (p.refused.empty())
-        path += fmt::format("{}{:.1f} {:.1f} ", path.empty() ? "M" : "L", x(p), y(line.value(p)));
-    if (!path.empty())
-      out += fmt::format("<path d='{}' fill='none' stroke='{}' stroke-width='2'/>\n", path,
-                         line.color);
-    out +=
-        fmt::format("<rect x='{}' y='40' width='12' height='8' fill='{}'/>\n", legend, line.color);
-    out += detail::svg_text(legend + 18, 48, "start", line.name);
+      if (p.refused.empty()) curve.push_back({x(p), y(line.value(p))});
+    if (!curve.empty())
+      svg.polyline(curve, fmt::format("stroke='{}' stroke-width='2'", line.color));
+    svg.rectangle({legend, 40}, 12, 8, line.color);
+    svg.text({legend + 18, 48}, Anchor::start, line.name);
     legend += 120;
   }
   for (auto const& p : points)
-    out += detail::svg_text(x(p), top + height + 18, "middle", std::to_string(p.cluster.ranks()));
-  return out + detail::svg_text(left + width / 2, top + height + 40, "middle", "ranks") +
-         "</svg>\n";
+    svg.text({x(p), top + height + 18}, Anchor::middle, std::to_string(p.cluster.ranks()));
+  svg.text({left + width / 2, top + height + 40}, Anchor::middle, "ranks");
+  return svg.str();
 }
 
 }  // namespace tessera::plan

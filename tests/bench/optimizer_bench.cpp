@@ -19,10 +19,10 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/kernels/optimizer/adafactor.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace {
 
@@ -72,41 +72,38 @@ struct Arrays {
     owned.emplace_back("benchmark array", Purpose::workspace, static_cast<std::size_t>(n) * size);
     return owned.back().data();
   }
-  /// @p s for all elements. Roots are taken of a state that comes first; it is positive.
-  template <class Step>
-  Step on_all(Step s, std::array<void*, kernels::UpdateSegment::max_states> states,
-              Dtype dtype = Dtype::fp32) const {
-    s.gradient_factor = 0.5;
-    s.gradient_dtype = s.weights_dtype = dtype;
+  /// All elements. Roots are taken of a state that comes first; it is positive.
+  optim::Segments segments(std::vector<void*> states, Dtype dtype = Dtype::fp32) const {
     bool const narrow = dtype == Dtype::bf16;
-    s.segments = {{all.p, states, narrow ? static_cast<void const*>(all.g16) : all.g,
-                   narrow ? all.w16 : nullptr, n, 1e-6, 0.1}};
-    return s;
-  }
-  static kernels::AdamWStep hyperparameters() {
-    kernels::AdamWStep s;
-    s.gradient_factor = 0.5;
-    s.bias_correction1 = 0.1;
-    s.bias_correction2 = 0.001;
-    return s;
-  }
-  kernels::AdamWStep step(Dtype dtype) const {
-    return on_all(hyperparameters(), {all.m, all.v}, dtype);
+    void const* const gradient = narrow ? static_cast<void const*>(all.g16) : all.g;
+    return {{{all.p, std::move(states), gradient, narrow ? all.w16 : nullptr, n}}, dtype, dtype};
   }
   /// States in codes, in the memory of other arrays.
-  std::vector<kernels::QuantizedSegment> coded() const {
-    kernels::QuantizedSegment s;
-    s.master = all.p;
-    s.gradient = all.g;
-    s.numel = n;
-    s.learning_rate = 1e-6;
-    s.weight_decay = 0.1;
+  optim::Segments quantized(std::size_t states) const {
     auto* const codes = reinterpret_cast<std::uint8_t*>(all.codes);
-    s.quantized = {kernels::QuantizedValues{codes, all.absmax},
-                   {codes + n, all.absmax + n / kernels::quantization_chunk}};
-    return {s};
+    auto out = segments({codes, codes + n});
+    auto& s = out.list[0];
+    s.states.resize(2 * states);
+    s.parameters = {{{n}, n, 0, 0, n}};
+    s.parameter_states = {std::vector<void*>(2 * states)};
+    for (std::size_t k = 0; k < states; ++k)
+      s.parameter_states[0][states + k] =
+          all.absmax + static_cast<std::int64_t>(k) * n / kernels::quantization_chunk;
+    return out;
   }
 };
+
+/// A function that updates @p segments by one step with gradients halved.
+std::function<void()> step_of(memory::Queue& q, char const* algorithm, optim::Segments segments,
+                              std::vector<optim::Hyperparameter> values = {}) {
+  values.push_back({"weight_decay", 0.1});
+  return [&q, segments = std::move(segments),
+          optimizer = std::shared_ptr<optim::Optimizer>(
+              optim::make_optimizer(optim::make_spec(algorithm, values, optim::one_group())))] {
+    static kernels::GradientControl const control{0.5, 0};
+    optimizer->update(q, segments, {1, 1e-6, &control});
+  };
+}
 
 /// The arrays of an update that reads a gradient and updates weights and states.
 template <int updated>
@@ -118,54 +115,36 @@ Sweep update_of() {
 /// count as halves of arrays of 16 bits: those of AdamW as one that is updated, that of Lion as one
 /// that is read.
 std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
-  auto const momentum = [](auto step) {
-    step.momentum = 0.9;
-    return step;
-  };
-  kernels::SgdStep sgd = momentum(kernels::SgdStep());
-  sgd.momentum_form = kernels::Momentum::nesterov;
   auto const lamb = [&x, &q, sums = std::make_shared<std::array<double, 2>>()] {
-    auto step = x.on_all(kernels::LambStep(), {x.all.m, x.all.v});
+    static kernels::GradientControl const control{0.5, 0};
+    kernels::LambStep step;
+    step.control = &control;
+    step.segments = {{x.all.p, {x.all.m, x.all.v}, x.all.g, nullptr, x.n, 1e-6, 0.1}};
     step.sums = {sums->data()};
     kernels::lamb_norms(q, step);
     kernels::lamb(q, step);
   };
-  return {
-      {"sgd_fp32", {update_of<1>()}, [&] { kernels::sgd(q, x.on_all(kernels::SgdStep(), {})); }},
-      {"sgd_nesterov_fp32",
-       {update_of<2>()},
-       [&, sgd] { kernels::sgd(q, x.on_all(sgd, {x.all.m})); }},
-      {"lion_fp32",
-       {update_of<2>()},
-       [&] { kernels::lion(q, x.on_all(kernels::LionStep(), {x.all.m})); }},
-      {"adagrad_fp32",
-       {update_of<2>()},
-       [&] { kernels::adagrad(q, x.on_all(kernels::AdagradStep(), {x.all.v})); }},
-      {"rmsprop_fp32",
-       {update_of<2>()},
-       [&] { kernels::rmsprop(q, x.on_all(kernels::RmsPropStep(), {x.all.v})); }},
-      {"rmsprop_momentum_fp32",
-       {update_of<3>()},
-       [&, momentum] {
-         kernels::rmsprop(q, x.on_all(momentum(kernels::RmsPropStep()), {x.all.v, x.all.m}));
-       }},
-      {"adamax_fp32",
-       {update_of<3>()},
-       [&] {
-         kernels::adamax(q, x.on_all(kernels::AdamaxStep(), {x.all.m, x.all.v}));
-       }},
-      {"nadam_fp32",
-       {update_of<3>()},
-       [&] {
-         kernels::adam_variant(q, x.on_all(kernels::AdamVariantStep(), {x.all.m, x.all.v}));
-       }},
-      {"lamb_fp32", {sweep_of<Streams{.read4 = 4}>(), update_of<3>()}, lamb},
-      {"adamw_8bit_fp32",
-       {sweep_of<Streams{.updated4 = 1, .read4 = 1, .updated2 = 1}>()},
-       [&] { kernels::adamw_8bit(q, x.hyperparameters(), x.coded()); }},
-      {"lion_8bit_fp32", {sweep_of<Streams{.updated4 = 1, .read4 = 1, .read2 = 1}>()}, [&] {
-         kernels::lion_8bit(q, {}, x.coded());
-       }}};
+  auto* const m = x.all.m;
+  auto* const v = x.all.v;
+  return {{"sgd_fp32", {update_of<1>()}, step_of(q, "SGD", x.segments({}))},
+          {"sgd_nesterov_fp32",
+           {update_of<2>()},
+           step_of(q, "SGD", x.segments({m}), {{"momentum", 0.9}, {"nesterov", 1.0}})},
+          {"lion_fp32", {update_of<2>()}, step_of(q, "Lion", x.segments({m}))},
+          {"adagrad_fp32", {update_of<2>()}, step_of(q, "Adagrad", x.segments({v}))},
+          {"rmsprop_fp32", {update_of<2>()}, step_of(q, "RMSprop", x.segments({v}))},
+          {"rmsprop_momentum_fp32",
+           {update_of<3>()},
+           step_of(q, "RMSprop", x.segments({v, m}), {{"momentum", 0.9}})},
+          {"adamax_fp32", {update_of<3>()}, step_of(q, "Adamax", x.segments({m, v}))},
+          {"nadam_fp32", {update_of<3>()}, step_of(q, "NAdam", x.segments({m, v}))},
+          {"lamb_fp32", {sweep_of<Streams{.read4 = 4}>(), update_of<3>()}, lamb},
+          {"adamw_8bit_fp32",
+           {sweep_of<Streams{.updated4 = 1, .read4 = 1, .updated2 = 1}>()},
+           step_of(q, "AdamW8bit", x.quantized(2))},
+          {"lion_8bit_fp32",
+           {sweep_of<Streams{.updated4 = 1, .read4 = 1, .read2 = 1}>()},
+           step_of(q, "Lion8bit", x.quantized(1))}};
 }
 
 /// Adafactor's update of one matrix without momentum, with its sums: three sweeps.
@@ -198,16 +177,13 @@ Metric adafactor_of(Arrays& x, memory::Queue& q) {
 /// The update of a spread of elements equals the formula in double: a step that skips work must not
 /// score.
 bool is_correct(Arrays& x, memory::Queue& q) {
-  auto const s = x.step(Dtype::fp32);
   std::vector<double> expected;
   for (std::int64_t i = 0; i < x.n; i += 99991) {
     double const g = 0.5 * x.all.g[i], m = 0.9 * x.all.m[i] + 0.1 * g,
                  v = 0.999 * x.all.v[i] + 0.001 * g * g, p = x.all.p[i];
-    expected.push_back(p - 1e-6 * 0.1 * p -
-                       1e-6 * (m / s.bias_correction1) /
-                           (std::sqrt(v / s.bias_correction2) + 1e-8));
+    expected.push_back(p - 1e-6 * 0.1 * p - 1e-6 * (m / 0.1) / (std::sqrt(v / 0.001) + 1e-8));
   }
-  kernels::adamw(q, s);
+  step_of(q, "AdamW", x.segments({x.all.m, x.all.v}))();
   for (std::size_t k = 0; k < expected.size(); ++k)
     if (std::abs(x.all.p[k * 99991] - expected[k]) > 1e-6) return false;
   return true;
@@ -223,7 +199,9 @@ int main(int argc, char** argv) {
   auto const q = memory::make_inline_queue("compute");
   Arrays x(n);
   double sums[2];
-  auto const adamw = [&](Dtype dtype) { kernels::adamw(*q, x.step(dtype)); };
+  auto const adamw = [&](Dtype dtype) {
+    return step_of(*q, "AdamW", x.segments({x.all.m, x.all.v}, dtype));
+  };
   auto const measure_gradient = [&](Dtype dtype) {
     void const* g = dtype == Dtype::bf16 ? static_cast<void const*>(x.all.g16) : x.all.g;
     kernels::gradient_statistics(*q, sums, {{g, n}}, dtype);
@@ -231,16 +209,16 @@ int main(int argc, char** argv) {
   Sweep const reads = sweep_of<Streams{.read4 = 1}>(), bf16_reads = sweep_of<Streams{.read2 = 1}>(),
               bf16_update = sweep_of<Streams{.updated4 = 3, .read2 = 1, .written2 = 1}>();
   std::vector<Metric> metrics{
-      {"adamw_fp32", {update_of<3>()}, [&] { adamw(Dtype::fp32); }},
-      {"adamw_bf16_in_out", {bf16_update}, [&] { adamw(Dtype::bf16); }},
+      {"adamw_fp32", {update_of<3>()}, adamw(Dtype::fp32)},
+      {"adamw_bf16_in_out", {bf16_update}, adamw(Dtype::bf16)},
       {"gradient_statistics_fp32", {reads}, [&] { measure_gradient(Dtype::fp32); }},
       {"gradient_statistics_bf16", {bf16_reads}, [&] { measure_gradient(Dtype::bf16); }},
       {"optimizer_step_fp32",
        {reads, update_of<3>()},
-       [&] { measure_gradient(Dtype::fp32), adamw(Dtype::fp32); }},
+       [&, update = adamw(Dtype::fp32)] { measure_gradient(Dtype::fp32), update(); }},
       {"optimizer_step_bf16",
        {bf16_reads, bf16_update},
-       [&] { measure_gradient(Dtype::bf16), adamw(Dtype::bf16); }},
+       [&, update = adamw(Dtype::bf16)] { measure_gradient(Dtype::bf16), update(); }},
   };
   for (auto const& update : updates(x, *q)) metrics.push_back(update);
   metrics.push_back(adafactor_of(x, *q));

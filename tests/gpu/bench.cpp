@@ -41,11 +41,11 @@
 #include "tessera/kernels/loss/cross_entropy.hpp"
 #include "tessera/kernels/loss/embedding.hpp"
 #include "tessera/kernels/norm/layer_norm.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/memory/stream_queue.hpp"
 #include "tessera/model/families/registry.hpp"
+#include "tessera/optim/optimizer.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
@@ -113,17 +113,15 @@ void bench_optimizer(Place const& place, std::int64_t n) {
   auto const gradient = noise(place, Dtype::fp32, n, 1e-2f),
              weights = noise(place, Dtype::bf16, n, 0.02f);
   auto const fp32 = [](memory::Buffer const& x) { return static_cast<float*>(x.data()); };
-  kernels::AdamWStep step;
-  kernels::UpdateSegment segment;
+  optim::Segment segment;
   segment.master = fp32(master);
   segment.states = {fp32(mean), fp32(square)};
   segment.gradient = gradient.data();
   segment.weights_out = weights.data();
   segment.numel = n;
-  segment.learning_rate = 1e-4;
-  step.segments = {segment};
-  step.weights_dtype = Dtype::bf16;
-  double const update = place.seconds(5, [&] { kernels::adamw(*place.queue, step); });
+  auto const adamw = optim::make_optimizer(optim::make_spec("AdamW"));
+  optim::Segments const segments{{segment}, Dtype::fp32, Dtype::bf16};
+  double const update = place.seconds(5, [&] { adamw->update(*place.queue, segments, {1, 1e-4}); });
   double const copy = place.seconds(5, [&] {
     memory::copy(*place.queue, mean.data(), gradient.data(),
                  static_cast<std::size_t>(n) * sizeof(float));

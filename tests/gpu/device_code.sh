@@ -25,7 +25,7 @@ for object in "${objects[@]}"; do
 done | c++filt | awk '
   function short(name) {   # ParallelFor<KERNEL, Kokkos::...
     sub(/.*ParallelFor</, "", name); sub(/.*Function *:? */, "", name)
-    gsub(/tessera::(kernels::)?(detail::)?|\(anonymous namespace\)::/, "", name)
+    gsub(/tessera::(kernels::|optim::)?(detail::)?|\(anonymous namespace\)::/, "", name)
     sub(/, Kokkos::.*/, "", name); sub(/^CallWithScratch</, "", name)
     return name
   }

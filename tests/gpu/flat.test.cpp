@@ -6,11 +6,10 @@
 
 #include <bit>
 #include <limits>
-#include <optional>
 
 #include "../kernels/flat_case.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::kernels::test {
 namespace {
@@ -111,7 +110,7 @@ struct Stepped {
   bool operator==(Stepped const&) const = default;
 };
 Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift,
-                   std::optional<GradientControl> said) {
+                   GradientControl const& said) {
   auto const operand = [&](Dtype type, std::uint64_t seed, double size, double middle) {
     return Guarded(q, Array(type, {n}).randomize(seed, size, middle), shift);
   };
@@ -120,27 +119,19 @@ Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift,
                 w = operand(dtype, 5, 1.0, 0.0);
   memory::Buffer const control("control", memory::Purpose::workspace, sizeof(GradientControl),
                                memory::memory_space_of(q));
-  AdamWStep step;
-  step.bias_correction1 = 1 - 0.9;
-  step.bias_correction2 = 1 - 0.999;
-  step.gradient_dtype = step.weights_dtype = dtype;
-  if (said) {
-    memory::copy(q, control.data(), &*said, sizeof(GradientControl));
-    step.control = static_cast<GradientControl const*>(control.data());
-  } else {
-    step.gradient_factor = 0.37;
-  }
-  auto const fp32 = [](Guarded const& x) { return static_cast<float*>(x.data()); };
-  step.segments = {{fp32(p), {fp32(m), fp32(v)}, g.data(), w.data(), n, 1e-2, 0.1}};
-  adamw(q, step);
+  memory::copy(q, control.data(), &said, sizeof(GradientControl));
+  auto const spec = optim::make_spec("AdamW", {{"weight_decay", 0.1}}, optim::one_group());
+  optim::make_optimizer(spec)->update(
+      q, {{{p.data(), {m.data(), v.data()}, g.data(), w.data(), n}}, dtype, dtype},
+      {1, 1e-2, static_cast<GradientControl const*>(control.data())});
   finish(q);
   return {p.read(), m.read(), v.read(), w.read()};
 }
 
 TEST_P(Flat, AdamWGivesTheHostsNumbersAndReadsItsControl) {
   for (std::int64_t n : {5, 257, 4099}) {
-    Stepped const host = adamw_step(*queue, dtype, n, 0, {}),
-                  device = adamw_step(*stream, dtype, n, 0, {});
+    Stepped const host = adamw_step(*queue, dtype, n, 0, {0.37, 0}),
+                  device = adamw_step(*stream, dtype, n, 0, {0.37, 0});
     ASSERT_NO_FATAL_FAILURE(expect_close(device.master, host.master.values(), 3e-7));
     ASSERT_NO_FATAL_FAILURE(expect_close(device.exp_avg, host.exp_avg.values(), 3e-7));
     ASSERT_NO_FATAL_FAILURE(expect_close(device.exp_avg_sq, host.exp_avg_sq.values(), 3e-7));

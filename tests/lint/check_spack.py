@@ -11,7 +11,7 @@ FROM_SPACK = {"version", "variant", "depends_on", "conflicts", "license", "maint
 ASSIGNED = {"homepage", "git"}
 CALLED = {"version", "license", "maintainers"}
 # what CMake looks for -> Spack's package; None: part of the compiler or of Spack's build environment
-PACKAGES = {"Threads": None, "OpenMP": None, "PkgConfig": "pkgconfig", "MPI": "mpi", "HDF5": "hdf5", "nlohmann_json": "nlohmann-json", "CLI11": "cli11", "fmt": "fmt", "spdlog": "spdlog",
+PACKAGES = {"Threads": None, "OpenMP": None, "PkgConfig": "pkgconfig", "MPI": "mpi", "HDF5": "hdf5", "nlohmann_json": "nlohmann-json", "fmt": "fmt", "spdlog": "spdlog",
             "ZLIB": "zlib-api", "HWLOC": "hwloc", "XXHASH": "xxhash", "PCRE2": "pcre2", "UTF8PROC": "utf8proc", "YAML": "libyaml", "ZSTD": "zstd", "LIBURING": "liburing", "SENTENCEPIECE": "sentencepiece", "TesseraArrow": "arrow", "TesseraGemm": "onednn", "Kokkos": "kokkos"}
 
 

@@ -208,6 +208,18 @@ class Measures(unittest.TestCase):
         check("src/checkpoint/format/a.cpp", "tessera/zero/layout/layout.hpp", 0)
         check("src/checkpoint/format/a.cpp", "tessera/zero/weights/weights.hpp", 0, undeclared=1)
 
+    def test_public_headers(self):
+        measure = "public headers that include one that is not installed"
+        shared = {"src/core/shared/y.hpp": "void call(bool ok);", "src/zero/layout/shared/z.hpp": ""}
+        for name, include, found in (("include/tessera/zero/layout/a.hpp", "tessera/core/x.hpp", 0), ("include/tessera/zero/layout/a.hpp", "tessera/core/y.hpp", 1),
+                                     ("src/zero/layout/shared/a.hpp", "tessera/core/y.hpp", 0), ("src/zero/weights/a.cpp", "tessera/zero/layout/z.hpp", 0)):
+            self.assert_values("measure_includes", shared | {name: f'#include "{include}"\n'}, {
+                measure: found, "includes of undeclared layers": 0, "backward includes between parts": 0, "include cycles": 0})
+        upward = {"src/core/a.cpp": '#include "tessera/zero/layout/z.hpp"\n'}   # headers that layers share obey the layers, too
+        self.assert_values("measure_includes", shared | upward, {"includes of undeclared layers": 1})
+        headers = {f"include/tessera/core/h{i}.hpp": "" for i in range(4)}
+        self.assert_values("measure_files", shared | headers, {"public headers": 5})   # with x.hpp
+
     def test_tests_are_in_the_folder_that_mirrors_their_source(self):
         sources = {"src/zero/weights/a.cpp": "", "src/zero/weights/b.cpp": "", "src/core/detail/c.cpp": "", "src/core/d.cpp": ""}
         good = {"tests/zero/weights/a.test.cpp": "", "tests/gpu/any/b.test.cpp": "", "tests/core/c.test.cpp": "", "tests/core/d.test.cpp": ""}

@@ -52,6 +52,22 @@ TEST(DeviceBuffer, IsZeroedCountedByTheDeviceTrackerAndFreed) {
   EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), before);
 }
 
+/// Libraries allocate beside the pool, which keeps what was freed.
+TEST(DeviceBuffer, UnusedMemoryOfThePoolGoesBackToTheDeviceForLibraries) {
+  test::FakeDevice device;
+  std::size_t const bytes = device.capacity / 4 * 3;
+  trim_device_pool();
+  EXPECT_EQ(device.trims, 0) << "there is no pool yet";
+  auto const kept = Buffer("device.kept", Purpose::weights, 1000, MemorySpace::device);
+  (void)Buffer("device.unused", Purpose::weights, bytes, MemorySpace::device);
+  EXPECT_EQ(device.allocate_apart(bytes), nullptr);
+  trim_device_pool();
+  void* const apart = device.allocate_apart(bytes);
+  EXPECT_NE(apart, nullptr);
+  device.free_apart(apart);
+  EXPECT_EQ(device.held, 1000u);
+}
+
 TEST(DeviceBuffer, OutOfMemoryNamesTheRequestAndTheBytesByPurpose) {
   test::FakeDevice device;
   Buffer const weights("device.weights", Purpose::weights, std::size_t{40} << 20,

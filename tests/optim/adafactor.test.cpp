@@ -1,4 +1,4 @@
-#include "detail/optimizer_table.hpp"
+#include "optimizers/table.hpp"
 
 #include <gtest/gtest.h>
 

@@ -38,6 +38,8 @@ TEST(DeepspeedSchedule, RefusesByName) {
                   "scheduler.param is not known here");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_steps": 3}})"),
                   "scheduler.params.warmup_steps is not known here; known are warmup_min_lr");
+  expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"steps": 3, "rate": 1}})"),
+                  "scheduler.params.steps, scheduler.params.rate are not known here; known are");
   expect_contains(
       deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}})"),
       "warmup_num_steps is \"auto\"; it must be a number");

@@ -1,4 +1,4 @@
-#include "detail/one_bit.hpp"
+#include "optimizers/one_bit.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,6 +12,7 @@
 #include "covering_array.hpp"
 #include "exact_model.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/swap_file.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {

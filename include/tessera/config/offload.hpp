@@ -4,10 +4,17 @@
 #include <cstdint>
 #include <string>
 
+#include "tessera/config/option_field.hpp"
+
 namespace tessera::config {
 
+/// The memory of offloaded states; none: they stay where the kernels compute.
 enum class OffloadDevice { none, cpu, nvme };
-char const* name_of(OffloadDevice device);
+template <>
+inline constexpr std::array enum_names<OffloadDevice>{"none", "cpu", "nvme"};
+constexpr char const* name_of(OffloadDevice device) {
+  return enum_names<OffloadDevice>[static_cast<std::size_t>(device)];
+}
 
 /// zero_optimization.offload_optimizer and offload_param, with the block "aio".
 struct Offload {

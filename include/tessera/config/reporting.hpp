@@ -10,6 +10,7 @@
 
 namespace tessera::config {
 
+/// DeepSpeed's block flops_profiler.
 struct FlopsProfiler {
   std::int64_t step = 1;              ///< the step that is profiled
   double recompute_factor = 0.0;      ///< forward passes that backward repeats
@@ -19,12 +20,14 @@ struct FlopsProfiler {
   bool operator==(FlopsProfiler const&) const = default;
 };
 
+/// DeepSpeed's block comms_logger.
 struct CommsLogger {
   bool verbose = false;                 ///< a log line for each operation
   std::vector<std::string> operations;  ///< empty: all
   bool operator==(CommsLogger const&) const = default;
 };
 
+/// What a run prints and which files of figures it writes.
 struct Reporting {
   std::int64_t steps_per_print = 0;  ///< 0: only the lines of logging_steps
   bool wall_clock_breakdown = false;

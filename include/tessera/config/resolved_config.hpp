@@ -15,7 +15,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/optim/loss_scaler.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/optimizer_spec.hpp"
 
 namespace tessera::config {
 
@@ -27,7 +27,7 @@ struct ErrorFeedback {
 };
 
 /// The values that a run uses, from flags, run file and DeepSpeed JSON. A comparable value.
-struct ResolvedConfig {
+struct ResolvedConfig : EngineOptions {
   int world_size = 1;
 
   // train_batch_size = micro_batch_size * accumulation_steps * world_size, in samples
@@ -73,8 +73,6 @@ struct ResolvedConfig {
   /// Consecutive ranks whose gradients are summed before they leave the node: place_on_nodes() sets
   /// it. 0: gradients move as values.
   std::int64_t gradient_node_size = 0;
-  bool reproducible_world = false;  ///< the same bits for any power of two of ranks
-  bool reduce_once = false;         ///< see zero::ShardedGradients
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -92,8 +90,6 @@ struct ResolvedConfig {
   /// One parameter group with a DeepSpeed "optimizer" section; else matrices decay, others do not.
   optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
   double max_grad_norm = 1.0;  ///< 0: no clipping
-  double label_smoothing = 0.0;
-  double neftune_noise_alpha = 0.0;  ///< 0: no noise
 
   /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null:
   /// --lr_scheduler_type holds.
@@ -110,6 +106,7 @@ struct ResolvedConfig {
   bool has_deepspeed = false;
   std::vector<std::string>
       notes;  ///< accepted keys whose effect differs: one line each, for the log
+  std::vector<std::string> notes_on_cpus;  ///< those that hold where the model computes on CPUs
 
   bool operator==(ResolvedConfig const&) const = default;
 };
@@ -134,6 +131,9 @@ std::optional<Tuning> tuning_of(TrainingArguments const& arguments);
 
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);
+
+/// Of the resolved value of this name, in describe(ResolvedConfig).
+Resume resume_of_resolved(std::string_view name);
 
 /// Whether the world size of a configuration is that of the run or a guess.
 enum class WorldSize { known, assumed };

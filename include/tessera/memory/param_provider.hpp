@@ -33,12 +33,15 @@ inline std::ostream& operator<<(std::ostream& out, UnitIndex unit) {
 
 /// Initial values of a parameter when training from scratch.
 struct Initializer {
+  /// Distribution of the values.
   enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double stddev = 0.0;  ///< of `normal`, mean 0
-  double bound = 0.0;   ///< of `uniform`, in [-bound, bound)
+  double stddev = 0.0;         ///< of `normal`, mean 0
+  double bound = 0.0;          ///< of `uniform`, in [-bound, bound)
+  std::int64_t zero_row = -1;  ///< row that starts at zero, as nn.Embedding's padding_idx; -1: none
 };
 
+/// A parameter of a model.
 struct ParameterSpec {
   std::string name;  ///< Hugging Face name, e.g. "transformer.h.0.attn.c_attn.weight"
   std::vector<std::int64_t> shape;  ///< at most 4 dimensions
@@ -57,6 +60,7 @@ struct ParameterSpec {
   }
 };
 
+/// A unit of a model: the parameters that are gathered and released together.
 struct UnitSpec {
   std::string name;                       ///< "embedding", "block.0", ..., "head"
   std::vector<ParameterSpec> parameters;  ///< in the order of the flat buffer

@@ -10,6 +10,7 @@ namespace tessera::optim {
 /// start, torch.amp.GradScaler from the first.
 enum class ScaleGrowth { deepspeed, torch };
 
+/// The keys of DeepSpeed's block fp16.
 struct LossScalerConfig {
   bool dynamic = false;
   double static_scale = 1.0;  ///< of a scaler that is not dynamic
@@ -30,6 +31,7 @@ struct LossScalerState {
   bool operator==(LossScalerState const&) const = default;
 };
 
+/// The loss scale of a run, which follows the overflows of its steps.
 class LossScaler {
  public:
   /// @throws ConfigError naming the value that cannot work

@@ -37,6 +37,7 @@ enum class Copies {
   sharded  ///< each rank its shard, as in the other stages
 };
 
+/// A state that an optimizer keeps for each parameter.
 struct StateSpec {
   std::string name;  ///< PyTorch's name: "exp_avg"; unique, also a group name in checkpoints
   Dtype dtype = Dtype::fp32;  ///< in memory; fp32 in checkpoints
@@ -56,6 +57,7 @@ StateSpec absmax_state(std::string const& name);
 /// The master weights, which are saved like a state, and first of them.
 inline constexpr char const* master_weights_name = "fp32";
 
+/// A hyperparameter with its value.
 struct Hyperparameter {
   std::string name;    ///< PyTorch's name; beta1 and beta2 for the two `betas`
   double value = 0.0;  ///< flags are 0 or 1
@@ -67,6 +69,7 @@ enum class WeightDecay { applies, skipped };
 
 /// Parameters that share hyperparameters.
 struct ParameterGroup {
+  /// Which parameters belong to a group.
   enum class Members { all, decaying, not_decaying };  ///< by ParameterSpec::decays
   std::string name;
   Members members = Members::all;
@@ -74,6 +77,7 @@ struct ParameterGroup {
   bool operator==(ParameterGroup const&) const = default;
 };
 
+/// An optimizer without its states.
 struct OptimizerSpec {
   std::string algorithm;  ///< DeepSpeed's name: "AdamW", "SGD"
   std::vector<Hyperparameter> hyperparameters;
@@ -102,5 +106,11 @@ struct OptimizerSpec {
 std::vector<ParameterGroup> decay_groups();
 /// One group with every parameter.
 std::vector<ParameterGroup> one_group();
+
+/// The spec of @p algorithm: its defaults, with @p values instead where they are given.
+/// @throws ConfigError naming the algorithm or hyperparameter that is unknown or out of range
+OptimizerSpec make_spec(std::string const& algorithm,
+                        std::vector<Hyperparameter> const& values = {},
+                        std::vector<ParameterGroup> groups = decay_groups());
 
 }  // namespace tessera::optim

@@ -8,12 +8,14 @@
 
 #include "tessera/comm/base/traffic.hpp"
 #include "tessera/core/rounding.hpp"
+#include "tessera/core/svg.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
 
 using comm::BenchmarkRow;
+using Anchor = Svg::Anchor;
 
 constexpr double panel_width = 250, panel_height = 180, gap = 70, top = 90;
 constexpr int columns = 3;
@@ -81,51 +83,40 @@ Axes axes_of(std::vector<BenchmarkRow> const& rows) {
   return out;
 }
 
-std::string frame(Axes const& axes, std::string const& title) {
-  std::string out = fmt::format("<text x='0' y='-8' font-size='13'>{}</text>\n", title);
-  for (double rate = axes.least_rate; rate <= axes.most_rate * 1.01; rate *= 10.0)
-    out += fmt::format(
-        "<line x1='0' y1='{0:.1f}' x2='{1}' y2='{0:.1f}' stroke='#ddd'/><text x='-6' y='{2:.1f}' "
-        "text-anchor='end'>{3:g}</text>\n",
-        axes.y(rate), panel_width, axes.y(rate) + 4, rate * 1e-9);
+void draw_frame(Svg& svg, Axes const& axes, std::string const& title) {
+  svg.text({0, -8}, Anchor::start, title, "font-size='13'");
+  for (double rate = axes.least_rate; rate <= axes.most_rate * 1.01; rate *= 10.0) {
+    svg.line({0, axes.y(rate)}, {panel_width, axes.y(rate)}, "stroke='#ddd'");
+    svg.text({-6, axes.y(rate) + 4}, Anchor::end, fmt::format("{:g}", rate * 1e-9));
+  }
   for (double const bytes : {axes.least_bytes, axes.most_bytes})
-    out += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{}</text>\n", axes.x(bytes),
-                       panel_height + 16, human_bytes(static_cast<std::int64_t>(bytes)));
-  return out;
+    svg.text({axes.x(bytes), panel_height + 16}, Anchor::middle,
+             human_bytes(static_cast<std::int64_t>(bytes)));
 }
 
-std::string curve(Axes const& axes, std::vector<std::pair<double, double>> const& points,
-                  char const* color, char const* dashes) {
-  std::string out =
-      fmt::format("<polyline fill='none' stroke='{}' stroke-width='2'{} points='", color, dashes);
-  for (auto const& [bytes, rate] : points)
-    out += fmt::format("{:.1f},{:.1f} ", axes.x(bytes), axes.y(rate));
-  return out + "'/>\n";
-}
-
-/// The curves of one operation in one group.
-std::string curves(Axes const& axes, std::vector<BenchmarkRow> const& rows,
-                   std::string const& operation, std::string const& group, char const* color) {
-  std::vector<std::pair<double, double>> own, of_mpi;
+/// The curves of one operation in one group; those of the MPI library are dashed.
+void draw_curves(Svg& svg, Axes const& axes, std::vector<BenchmarkRow> const& rows,
+                 std::string const& operation, std::string const& group, char const* color) {
+  std::vector<Svg::Point> own, of_mpi;
   for (auto const& row : rows) {
     if (row.operation != operation || row.group != group || row.ranks < 2) continue;
-    auto const bytes = static_cast<double>(row.bytes);
-    own.emplace_back(bytes, bus_bandwidth(row, row.median_seconds));
+    double const x = axes.x(static_cast<double>(row.bytes));
+    own.push_back({x, axes.y(bus_bandwidth(row, row.median_seconds))});
     if (row.mpi_median_seconds > 0.0)
-      of_mpi.emplace_back(bytes, bus_bandwidth(row, row.mpi_median_seconds));
+      of_mpi.push_back({x, axes.y(bus_bandwidth(row, row.mpi_median_seconds))});
   }
-  std::string out = own.empty() ? "" : curve(axes, own, color, "");
-  return of_mpi.empty() ? out : out + curve(axes, of_mpi, color, " stroke-dasharray='5 4'");
+  auto const style = fmt::format("stroke='{}' stroke-width='2'", color);
+  if (!own.empty()) svg.polyline(own, style);
+  if (!of_mpi.empty()) svg.polyline(of_mpi, style + " stroke-dasharray='5 4'");
 }
 
-std::string legend(std::vector<std::string> const& groups) {
-  std::string out;
+void draw_legend(Svg& svg, std::vector<std::string> const& groups) {
   double x = 60;
-  for (std::size_t i = 0; i < groups.size(); ++i, x += 130)
-    out += fmt::format(
-        "<rect x='{}' y='46' width='12' height='12' fill='{}'/><text x='{}' y='56'>{}</text>\n", x,
-        colors[i % std::size(colors)], x + 18, groups[i]);
-  return out + fmt::format("<text x='{}' y='56'>dashed: the MPI library</text>\n", x);
+  for (std::size_t i = 0; i < groups.size(); ++i, x += 130) {
+    svg.rectangle({x, 46}, 12, 12, colors[i % std::size(colors)]);
+    svg.text({x + 18, 56}, Anchor::start, groups[i]);
+  }
+  svg.text({x, 56}, Anchor::start, "dashed: the MPI library");
 }
 
 }  // namespace
@@ -176,23 +167,18 @@ std::string draw_comm(CommSetting const& setting, std::vector<BenchmarkRow> cons
   auto const groups = distinct(rows, &BenchmarkRow::group);
   auto const axes = axes_of(rows);
   int const lines = ceil_divide(static_cast<int>(operations.size()), columns);
-  std::string svg = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
-      "font-family='sans-serif' font-size='12'>\n<rect width='{0}' height='{1}' "
-      "fill='white'/>\n<text x='60' y='30' font-size='15'>Bus bandwidth (GB/s) by message size: "
-      "{2}</text>\n",
-      60 + columns * (panel_width + gap), top + lines * (panel_height + gap), where_text(setting));
-  svg += legend(groups);
+  Svg svg(60 + columns * (panel_width + gap), top + lines * (panel_height + gap));
+  svg.text({60, 30}, Anchor::start, "Bus bandwidth (GB/s) by message size: " + where_text(setting),
+           "font-size='15'");
+  draw_legend(svg, groups);
   for (std::size_t i = 0; i < operations.size(); ++i) {
     auto const column = static_cast<double>(i % columns), line = static_cast<double>(i / columns);
-    svg += fmt::format("<g transform='translate({},{})'>\n", 60 + column * (panel_width + gap),
-                       top + 10 + line * (panel_height + gap));
-    svg += frame(axes, operations[i]);
+    svg.move_origin({60 + column * (panel_width + gap), top + 10 + line * (panel_height + gap)});
+    draw_frame(svg, axes, operations[i]);
     for (std::size_t g = 0; g < groups.size(); ++g)
-      svg += curves(axes, rows, operations[i], groups[g], colors[g % std::size(colors)]);
-    svg += "</g>\n";
+      draw_curves(svg, axes, rows, operations[i], groups[g], colors[g % std::size(colors)]);
   }
-  return svg + "</svg>\n";
+  return svg.str();
 }
 
 }  // namespace tessera::cli

@@ -9,14 +9,18 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/svg.hpp"
 
 namespace tessera::cli {
 namespace {
+
+using Anchor = Svg::Anchor;
 
 constexpr double width = 900, height = 520, left = 70, right = 30, top = 50, bottom = 55;
 
 constexpr char const* loss_style = "stroke='#9ec5e8' stroke-width='1'";
 constexpr char const* mean_style = "stroke='#1f5f99' stroke-width='2.5'";
+constexpr char const* evaluation_color = "#d1495b";
 
 struct Range {
   double low = 0.0, high = 1.0;
@@ -33,11 +37,9 @@ double tick_distance(Range const& range, int wanted) {
 
 struct Axes {
   Range x, y;
-  double px(double v) const {
-    return left + (v - x.low) / (x.high - x.low) * (width - left - right);
-  }
-  double py(double v) const {
-    return height - bottom - (v - y.low) / (y.high - y.low) * (height - top - bottom);
+  Svg::Point at(CurvePoint const& p) const {
+    return {left + (p.step - x.low) / (x.high - x.low) * (width - left - right),
+            height - bottom - (p.value - y.low) / (y.high - y.low) * (height - top - bottom)};
   }
 };
 
@@ -58,53 +60,30 @@ Axes axes_for(LossCurves const& curves) {
   return axes;
 }
 
-std::string escape(std::string const& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
-
-std::string grid(Axes const& axes) {
-  std::string out;
+void draw_grid(Svg& svg, Axes const& axes) {
   double const ty = tick_distance(axes.y, 6);
   for (double v = axes.y.low; v <= axes.y.high + ty / 2; v += ty) {
-    out += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>", left,
-                       axes.py(v), width - right, axes.py(v));
-    out += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{:g}</text>\n", left - 8,
-                       axes.py(v) + 4, std::round(v * 1e6) / 1e6);
+    double const y = axes.at({0, v}).y;
+    svg.line({left, y}, {width - right, y}, "stroke='#ddd'");
+    svg.text({left - 8, y + 4}, Anchor::end, fmt::format("{:g}", std::round(v * 1e6) / 1e6));
   }
   double const tx = tick_distance(axes.x, 8);
   for (double v = 0; v <= axes.x.high + 1e-9; v += tx) {
-    out += fmt::format("<line x1='{:.1f}' y1='{}' x2='{:.1f}' y2='{}' stroke='#eee'/>", axes.px(v),
-                       top, axes.px(v), height - bottom);
-    out += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{:g}</text>\n", axes.px(v),
-                       height - bottom + 18, v);
+    double const x = axes.at({v, 0}).x;
+    svg.line({x, top}, {x, height - bottom}, "stroke='#eee'");
+    svg.text({x, height - bottom + 18}, Anchor::middle, fmt::format("{:g}", v));
   }
-  out += fmt::format("<text x='{}' y='{}' text-anchor='middle'>optimizer step</text>\n",
-                     (left + width - right) / 2, height - 12);
-  out += fmt::format(
-      "<text x='18' y='{}' text-anchor='middle' transform='rotate(-90 18 {})'>loss (nats per "
-      "token)</text>\n",
-      (top + height - bottom) / 2, (top + height - bottom) / 2);
-  return out;
+  svg.text({(left + width - right) / 2, height - 12}, Anchor::middle, "optimizer step");
+  double const middle = (top + height - bottom) / 2;
+  svg.text({18, middle}, Anchor::middle, "loss (nats per token)",
+           fmt::format("transform='rotate(-90 18 {})'", middle));
 }
 
-std::string polyline(Axes const& axes, std::vector<CurvePoint> const& points, char const* style) {
-  std::string out = "<polyline fill='none' ";
-  out += style;
-  out += " points='";
-  for (auto const& p : points)
-    out += fmt::format("{:.1f},{:.1f} ", axes.px(p.step), axes.py(p.value));
-  return out + "'/>\n";
+void draw_curve(Svg& svg, Axes const& axes, std::vector<CurvePoint> const& points,
+                char const* style) {
+  std::vector<Svg::Point> out;
+  for (auto const& p : points) out.push_back(axes.at(p));
+  svg.polyline(out, style);
 }
 
 /// Mean over a window around each point, one twentieth of the curve wide.
@@ -121,25 +100,22 @@ std::vector<CurvePoint> running_mean(std::vector<CurvePoint> const& points) {
 }
 
 /// One line for each thing that is drawn.
-std::string legend(LossCurves const& curves) {
-  double const x = width - right - 190;
-  double y = top + 14;
-  std::string out;
-  auto const add = [&](std::string const& sign, char const* meaning) {
-    out += fmt::format("{}<text x='{}' y='{}'>{}</text>\n", sign, x + 32, y + 4, meaning);
-    y += 20;
-  };
-  auto const line = [&](char const* style) {
-    return fmt::format("<line x1='{0}' y1='{1}' x2='{2}' y2='{1}' {3}/>", x, y, x + 24, style);
+void draw_legend(Svg& svg, LossCurves const& curves) {
+  Svg::Point sign{width - right - 190, top + 14};
+  auto const name = [&](char const* meaning) {
+    svg.text({sign.x + 32, sign.y + 4}, Anchor::start, meaning);
+    sign.y += 20;
   };
   if (!curves.training.empty()) {
-    add(line(loss_style), "training loss of each step");
-    add(line(mean_style), "training loss, running mean");
+    svg.line(sign, {sign.x + 24, sign.y}, loss_style);
+    name("training loss of each step");
+    svg.line(sign, {sign.x + 24, sign.y}, mean_style);
+    name("training loss, running mean");
   }
-  if (!curves.evaluation.empty())
-    add(fmt::format("<circle cx='{}' cy='{}' r='5' fill='#d1495b'/>", x + 12, y),
-        "evaluation loss");
-  return out;
+  if (!curves.evaluation.empty()) {
+    svg.dot({sign.x + 12, sign.y}, evaluation_color);
+    name("evaluation loss");
+  }
 }
 
 }  // namespace
@@ -166,22 +142,18 @@ LossCurves read_loss_curves(std::filesystem::path const& run_directory) {
 
 std::string draw_svg(LossCurves const& curves, std::string const& title) {
   Axes const axes = axes_for(curves);
-  std::string svg = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
-      "font-family='sans-serif' font-size='12'>\n<rect width='{0}' height='{1}' "
-      "fill='white'/>\n<text x='{2}' y='28' font-size='16'>{3}</text>\n",
-      width, height, left, escape(title));
-  svg += grid(axes);
+  Svg svg(width, height);
+  svg.text({left, 28}, Anchor::start, title, "font-size='16'");
+  draw_grid(svg, axes);
   if (!curves.training.empty()) {
-    svg += polyline(axes, curves.training, loss_style);
-    svg += polyline(axes, running_mean(curves.training), mean_style);
+    draw_curve(svg, axes, curves.training, loss_style);
+    draw_curve(svg, axes, running_mean(curves.training), mean_style);
   }
   for (auto const& p : curves.evaluation)
-    svg += fmt::format(
-        "<circle cx='{:.1f}' cy='{:.1f}' r='5' fill='#d1495b'><title>step {:g}: eval_loss "
-        "{:.4f}</title></circle>\n",
-        axes.px(p.step), axes.py(p.value), p.step, p.value);
-  return svg + legend(curves) + "</svg>\n";
+    svg.dot(axes.at(p), evaluation_color,
+            fmt::format("step {:g}: eval_loss {:.4f}", p.step, p.value));
+  draw_legend(svg, curves);
+  return svg.str();
 }
 
 }  // namespace tessera::cli

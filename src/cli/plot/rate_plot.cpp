@@ -4,35 +4,38 @@
 
 #include <algorithm>
 
+#include "tessera/core/svg.hpp"
+
 namespace tessera::cli {
 namespace {
 
-constexpr double width = 800, height = 400, left = 90, right = 20, top = 50, bottom = 45;
+using Anchor = Svg::Anchor;
+
+constexpr double rate_width = 800, rate_height = 400, rate_left = 90, rate_right = 20,
+                 rate_top = 50, rate_bottom = 45;
 constexpr int grid_lines = 5;
 
 double x_of(double step, std::size_t steps) {
   double const span = std::max<double>(1.0, static_cast<double>(steps) - 1.0);
-  return left + (width - left - right) * (step - 1.0) / span;
+  return rate_left + (rate_width - rate_left - rate_right) * (step - 1.0) / span;
 }
 double y_of(double rate, double highest) {
-  return height - bottom - (height - top - bottom) * (highest > 0.0 ? rate / highest : 0.0);
+  return rate_height - rate_bottom -
+         (rate_height - rate_top - rate_bottom) * (highest > 0.0 ? rate / highest : 0.0);
 }
 
-std::string axes(std::size_t steps, double highest) {
-  std::string out;
+void draw_axes(Svg& svg, std::size_t steps, double highest) {
   for (int i = 0; i <= grid_lines; ++i) {
     double const part = static_cast<double>(i) / grid_lines;
     double const y = y_of(part * highest, highest);
     double const step = 1.0 + part * (static_cast<double>(steps) - 1.0);
-    out += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>", left, y,
-                       width - right, y);
-    out += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{:.3g}</text>", left - 8, y + 4,
-                       part * highest);
-    out += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{:.0f}</text>\n",
-                       x_of(step, steps), height - bottom + 18, step);
+    svg.line({rate_left, y}, {rate_width - rate_right, y}, "stroke='#ddd'");
+    svg.text({rate_left - 8, y + 4}, Anchor::end, fmt::format("{:.3g}", part * highest));
+    svg.text({x_of(step, steps), rate_height - rate_bottom + 18}, Anchor::middle,
+             fmt::format("{:.0f}", step));
   }
-  return out + fmt::format("<text x='{}' y='{}' text-anchor='middle'>optimizer step</text>\n",
-                           (left + width - right) / 2, height - 8);
+  svg.text({(rate_left + rate_width - rate_right) / 2, rate_height - 8}, Anchor::middle,
+           "optimizer step");
 }
 
 }  // namespace
@@ -45,16 +48,14 @@ std::string rates_csv(std::vector<double> const& rates) {
 
 std::string draw_rates(std::vector<double> const& rates, std::string const& title) {
   double const highest = rates.empty() ? 0.0 : *std::ranges::max_element(rates);
-  std::string svg = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
-      "font-family='sans-serif' font-size='12'>\n<rect width='{0}' height='{1}' "
-      "fill='white'/>\n<text x='{2}' y='28' font-size='16'>{3}</text>\n",
-      width, height, left, title);
-  svg += axes(rates.size(), highest) + "<polyline fill='none' stroke='#2f6db5' points='";
+  Svg svg(rate_width, rate_height);
+  svg.text({rate_left, 28}, Anchor::start, title, "font-size='16'");
+  draw_axes(svg, rates.size(), highest);
+  std::vector<Svg::Point> points;
   for (std::size_t i = 0; i < rates.size(); ++i)
-    svg += fmt::format("{:.1f},{:.1f} ", x_of(static_cast<double>(i + 1), rates.size()),
-                       y_of(rates[i], highest));
-  return svg + "'/>\n</svg>\n";
+    points.push_back({x_of(static_cast<double>(i + 1), rates.size()), y_of(rates[i], highest)});
+  svg.polyline(points, "stroke='#2f6db5'");
+  return svg.str();
 }
 
 }  // namespace tessera::cli

@@ -17,6 +17,9 @@
 
 namespace tessera::comm::detail {
 
+/// Time that a destructor waits for operations in flight, and that wait() adds to the deadline.
+inline constexpr Deadline grace = std::chrono::seconds(5);
+
 /// A network between simulated nodes, for tests and benchmarks on one machine: an operation takes
 /// longer by what its messages to other nodes would take.
 struct SimulatedNetwork {

@@ -62,7 +62,7 @@ void rotate_heads(Queue& q, Rotation const& rotation, HeadsView const& out,
         shape.head_dim,
         half,
         direction == RotaryDirection::forward ? 1.0f : -1.0f};
-    if (q.kind() != memory::QueueKind::stream) return detail::launch_on_host(q, name, rows, rule);
+    if (!detail::on_device(q)) return detail::launch_on_host(q, name, rows, rule);
     constexpr int pack = detail::pack_of<T>;
     if (heads_in_packs<pack>(rule)) return rotate_packs<pack>(q, name, rows, rule);
     rotate_packs<1>(q, name, rows, rule);

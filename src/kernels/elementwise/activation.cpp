@@ -2,7 +2,6 @@
 
 #include "elementwise/activation_rules.hpp"
 #include "elementwise/flat.hpp"
-#include "elementwise/gated.hpp"
 #include "launch/launch.hpp"
 
 namespace tessera::kernels {
@@ -16,12 +15,12 @@ using detail::with_type;
 /// What the flat kernels compute of one element, see detail/flat.hpp.
 template <class F>
 struct Apply {
-  static constexpr bool draws = false;
+  static constexpr bool draws = false, is_long = true;
   KOKKOS_FUNCTION float operator()(float x) const { return F::value(x); }
 };
 template <class F>
 struct ApplyBackward {
-  static constexpr bool draws = false;
+  static constexpr bool draws = false, is_long = true;
   KOKKOS_FUNCTION float operator()(float dout, float x) const { return dout * F::slope(x); }
 };
 struct Cap {
@@ -29,32 +28,6 @@ struct Cap {
   detail::SoftCap cap;
   KOKKOS_FUNCTION float operator()(float x) const { return cap.value(x); }
 };
-
-template <class T>
-detail::MatrixRows<T> rows_of(RowsView const& view) {
-  return {static_cast<T*>(view.base), view.row_stride};
-}
-template <class T>
-detail::MatrixRows<T const> rows_of(ConstRowsView const& view) {
-  return {static_cast<T const*>(view.base), view.row_stride};
-}
-
-/// Rows on the host, packs of 16 bytes or single elements on a stream.
-template <class T, class Rule, class... Rows>
-void launch_gated(Queue& q, char const* name, GatedShape const& shape, Rule const& rule,
-                  Rows const&... rows) {
-  if (q.kind() != memory::QueueKind::stream)
-    return detail::launch_on_host(q, name, shape.rows, detail::CallWithRow<Rule>{rule});
-  constexpr int pack = detail::pack_of<T>;
-  bool const in_packs =
-      detail::in_packs<pack>(shape.width, rows.base...) && ((rows.row_stride % pack == 0) && ...);
-  if (in_packs)
-    detail::parallel_for(q, name, shape.rows * (shape.width / pack),
-                         detail::CallWithPack<Rule, pack>{rule, shape.width / pack});
-  else
-    detail::parallel_for(q, name, shape.rows * shape.width,
-                         detail::CallWithPack<Rule, 1>{rule, shape.width});
-}
 
 }  // namespace
 
@@ -78,34 +51,6 @@ void activate_backward(Queue& q, Activation f, TensorView din, ConstTensorView d
       parallel_flat(
           q, "tessera::kernels::activate_backward", in.numel(),
           Flat<ApplyBackward<decltype(rule)>, T, T, T>{{}, din.as<T>(), dout.as<T>(), in.as<T>()});
-    });
-  });
-}
-
-void gated_activate(Queue& q, Activation f, GatedShape const& shape, RowsView const& out,
-                    GatedInput const& in) {
-  with_type(shape.dtype, "gated_activate", [&](auto tag) {
-    with_activation(f, [&](auto function) {
-      using T = typename decltype(tag)::type;
-      detail::Gated<decltype(function), T> const rule{rows_of<T>(out), rows_of<T>(in.gate),
-                                                      rows_of<T>(in.up), shape.width};
-      launch_gated<T>(q, "tessera::kernels::gated_activate", shape, rule, rule.out, rule.gate,
-                      rule.up);
-    });
-  });
-}
-
-void gated_activate_backward(Queue& q, Activation f, GatedShape const& shape,
-                             GatedGradients const& to, ConstRowsView const& dout,
-                             GatedInput const& in) {
-  with_type(shape.dtype, "gated_activate_backward", [&](auto tag) {
-    with_activation(f, [&](auto function) {
-      using T = typename decltype(tag)::type;
-      detail::GatedBackward<decltype(function), T> const rule{
-          rows_of<T>(to.gate), rows_of<T>(to.up), rows_of<T>(dout),
-          rows_of<T>(in.gate), rows_of<T>(in.up), shape.width};
-      launch_gated<T>(q, "tessera::kernels::gated_activate_backward", shape, rule, rule.dgate,
-                      rule.dup, rule.dout, rule.gate, rule.up);
     });
   });
 }

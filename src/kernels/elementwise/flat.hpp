@@ -123,7 +123,7 @@ void parallel_flat(Queue& q, char const* name, std::int64_t numel,
                    Flat<Op, Out, A, B> const& rule) {
   using Rule = Flat<Op, Out, A, B>;
   if (numel <= 0) return;
-  if (q.kind() != QueueKind::stream) {
+  if (!on_device(q)) {
     auto host = rule;
     if (static_cast<std::size_t>(numel) * Rule::widest >= prefetched_bytes)
       host.ahead = prefetch_distance(Prefetched::updates, Rule::widest);

@@ -16,7 +16,8 @@
 namespace tessera::kernels::detail {
 
 /// Op: float op(float...). With Op::draws the first argument is the element's factor of
-/// `op.factors`.
+/// `op.factors`. An Op with is_long gets one copy of its loop, which the traversals call: it would
+/// take a minute to compile the copies that they inline, and a call costs little next to it.
 template <class Op, class Out, class A = void, class B = void>
 struct Flat {
   static constexpr int inputs = (std::is_void_v<A> ? 0 : 1) + (std::is_void_v<B> ? 0 : 1);
@@ -49,22 +50,10 @@ struct Flat {
   }
   /// The results of elements [begin, end), written from @p to on.
   KOKKOS_FUNCTION void compute(Out* to, std::int64_t begin, std::int64_t end) const {
-    if constexpr (Op::draws) {
-      float factor[dropout_chunk];
-      for (std::int64_t at = begin; at < end; at += dropout_chunk) {
-        int const count = static_cast<int>(end - at < dropout_chunk ? end - at : dropout_chunk);
-        op.factors.fill(static_cast<std::uint64_t>(at), count, factor);
-#pragma omp simd
-        for (int i = 0; i < count; ++i) store(to[at - begin + i], at_element(at + i, factor[i]));
-      }
-    } else if constexpr (in_pairs) {
-      if constexpr (inputs == 1) compute_pairs(op, to, (end - begin) / 2, a + begin);
-      if constexpr (inputs == 2) compute_pairs(op, to, (end - begin) / 2, a + begin, b + begin);
-      if ((end - begin) % 2 != 0) store(to[end - 1 - begin], at_element(end - 1));
-    } else {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) store(to[i - begin], at_element(i));
-    }
+    if constexpr (requires { Op::is_long; })
+      compute_by_call(to, begin, end);
+    else
+      compute_inline(to, begin, end);
   }
 
   /// A thread's packs of a full tile. They begin at elements first + k * warp_size * pack, at pack
@@ -90,6 +79,28 @@ struct Flat {
   }
 
  private:
+  [[gnu::noinline]] KOKKOS_FUNCTION void compute_by_call(Out* to, std::int64_t begin,
+                                                         std::int64_t end) const {
+    compute_inline(to, begin, end);
+  }
+  KOKKOS_FUNCTION void compute_inline(Out* to, std::int64_t begin, std::int64_t end) const {
+    if constexpr (Op::draws) {
+      float factor[dropout_chunk];
+      for (std::int64_t at = begin; at < end; at += dropout_chunk) {
+        int const count = static_cast<int>(end - at < dropout_chunk ? end - at : dropout_chunk);
+        op.factors.fill(static_cast<std::uint64_t>(at), count, factor);
+#pragma omp simd
+        for (int i = 0; i < count; ++i) store(to[at - begin + i], at_element(at + i, factor[i]));
+      }
+    } else if constexpr (in_pairs) {
+      if constexpr (inputs == 1) compute_pairs(op, to, (end - begin) / 2, a + begin);
+      if constexpr (inputs == 2) compute_pairs(op, to, (end - begin) / 2, a + begin, b + begin);
+      if ((end - begin) % 2 != 0) store(to[end - 1 - begin], at_element(end - 1));
+    } else {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) store(to[i - begin], at_element(i));
+    }
+  }
   /// Without `this`, whose members a store of words might change.
   template <class... In>
   static KOKKOS_FUNCTION void compute_pairs(Op const f, Out* to, std::int64_t pairs,

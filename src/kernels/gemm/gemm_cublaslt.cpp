@@ -295,7 +295,9 @@ class Products {
 
  private:
   cublasLtHandle_t handle(GemmProblem const& p) {
-    if (!handle_) TESSERA_CUBLASLT_CALL(p, lt().cublasLtCreate(&handle_));
+    if (handle_) return handle_;
+    memory::trim_device_pool();  // the library allocates beside the pool
+    TESSERA_CUBLASLT_CALL(p, lt().cublasLtCreate(&handle_));
     return handle_;
   }
   void* workspace(void* stream) {

@@ -150,7 +150,7 @@ void sum_rows_and_columns(Queue& q, char const* name, AdafactorStep const& step)
 void adafactor_sums(Queue& q, AdafactorStep const& step) {
   char const* const name = "tessera::kernels::adafactor_sums";
   check(step, name);
-  if (q.kind() != QueueKind::stream) return sum_rows_and_columns(q, name, step);
+  if (!on_device(q)) return sum_rows_and_columns(q, name, step);
   sum_pieces<AdafactorRowSums, AdafactorTotals<true>>(q, name, step);
   sum_columns(q, name, step);
 }

@@ -10,7 +10,7 @@ using namespace detail;
 
 LambRule::Coefficients coefficients_of(LambStep const& s) {
   float const epsilon = static_cast<float>(s.epsilon);
-  return {static_cast<float>(s.gradient_factor),
+  return {1.0f,
           static_cast<float>(1.0 - s.beta1),
           static_cast<float>(s.beta2),
           static_cast<float>(1.0 - s.beta2),

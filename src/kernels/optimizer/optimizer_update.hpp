@@ -174,7 +174,7 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
   auto const takes = [](UpdateRun<Rule> const& run) {
     return (run.weights_out == nullptr) == std::is_void_v<W>;
   };
-  if (q.kind() == QueueKind::stream) {
+  if (on_device(q)) {
     using Packs = UpdatePacks<Rule, G, W>;
     auto const place = [](UpdateRun<Rule>& run) {
       run.shift = Packs::shift_of(run);
@@ -195,7 +195,7 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
 template <class Rule>
 void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
   auto const all = [](UpdateRun<Rule> const&) { return true; };
-  if (q.kind() == QueueKind::stream) {
+  if (on_device(q)) {
     auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
     for_update_batches(step, all, elements, [&](auto const& batch, std::int64_t numel) {
       parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});

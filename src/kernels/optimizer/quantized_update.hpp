@@ -6,12 +6,15 @@
 #include <bit>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "launch/launch.hpp"
 #include "launch/prefetch.hpp"
 #include "launch/typed_values.hpp"
 #include "optimizer/optimizer_rule.hpp"
 #include "optimizer/quantized_chunk.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/rounding.hpp"
 #include "tessera/kernels/optimizer/elementwise_update.hpp"
 
 namespace tessera::kernels::detail {
@@ -29,14 +32,12 @@ struct QuantizedRun {
 };
 
 /// The elements of a chunk that one thread has: all of them on the host, every 32nd in a warp.
-template <class Rule, DynamicMap... maps>
+template <class Rule>
 struct QuantizedChunks {
-  static_assert(Rule::states == sizeof...(maps));
   static constexpr int max_runs =
       28;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   static constexpr int scratch_floats = 1;
   static constexpr int warps = 4;  ///< of a team on a device; each takes a chunk
-  static constexpr DynamicMap map_of[] = {maps...};
   using Coefficients = typename Rule::Coefficients;
   using States = std::make_index_sequence<Rule::states>;
   using Run = QuantizedRun<Rule>;
@@ -157,8 +158,8 @@ struct QuantizedChunks {
   template <int lanes, class Count, std::size_t... S>
   KOKKOS_FUNCTION void read_states(Run const& r, Place place, Count count, Values<lanes>& x,
                                    std::index_sequence<S...>) const {
-    (decode<lanes, map_of[S]>(table[S]->number, r.states[S].codes + place.at,
-                              r.states[S].absmax[place.chunk], count, x.states[S]),
+    (decode<lanes, Rule::maps[S]>(table[S]->number, r.states[S].codes + place.at,
+                                  r.states[S].absmax[place.chunk], count, x.states[S]),
      ...);
   }
   /// Whether the elements are a complete chunk on the host.
@@ -185,7 +186,8 @@ struct QuantizedChunks {
   template <int lanes, class Team, class Count, std::size_t... S>
   KOKKOS_FUNCTION void write_states(Run const& r, Place place, Count count, Values<lanes> const& x,
                                     Team const& team, std::index_sequence<S...>) const {
-    (write_state<lanes, map_of[S]>(*table[S], r.states[S], place, count, x.states[S], team), ...);
+    (write_state<lanes, Rule::maps[S]>(*table[S], r.states[S], place, count, x.states[S], team),
+     ...);
   }
   template <int lanes, DynamicMap map, class Team, class Count>
   static KOKKOS_FUNCTION void write_state(QuantizationTable const& table, QuantizedValues to,
@@ -220,5 +222,59 @@ struct QuantizedChunks {
     for (int j = 0; j < count; ++j) codes[j * lanes] = static_cast<std::uint8_t>(wide[j]);
   }
 };
+
+/// What an update is launched with. Rule::maps are the maps of the states.
+template <class Rule>
+struct QuantizedStep {
+  char const* name;  ///< of the kernel
+  typename Rule::Coefficients coefficients;
+  GradientControl const* control;
+  Dtype gradient_dtype, weights_dtype;
+  std::vector<QuantizedRun<Rule>> runs;
+};
+
+/// @throws InternalError for a run without the memory that @p Rule needs
+template <class Rule>
+void check_run(QuantizedRun<Rule> const& run, char const* name) {
+  bool complete = run.numel > 0 && run.master && run.gradient;
+  for (auto const& state : run.states) complete = complete && state.codes && state.absmax;
+  TESSERA_VALIDATE(run.numel == 0 || complete, InternalError, name, " got a segment of ", run.numel,
+                   " elements without its weights, codes or gradient");
+}
+
+/// Enqueues the update of all runs.
+template <class Rule>
+void launch_quantized(Queue& q, QuantizedStep<Rule> const& step) {
+  using Chunks = QuantizedChunks<Rule>;
+  bool const on_device = kokkos_has_cuda && memory::on_cuda(q);
+  Chunks batch{step.coefficients,
+               step.control,
+               {},
+               step.gradient_dtype,
+               step.weights_dtype,
+               on_device ? Chunks::warps : host_range / quantization_chunk,
+               0,
+               {}};
+  for (std::size_t k = 0; k < Rule::states; ++k) batch.table[k] = table_for(q, Rule::maps[k]);
+  std::int64_t items = 0;
+  auto const flush = [&] {
+    if (on_device) {
+      if constexpr (kokkos_has_cuda) parallel_teams<32 * Chunks::warps>(q, step.name, items, batch);
+    } else if (items > 0) {
+      launch_on_host(q, step.name, items, batch);
+    }
+    batch.runs = 0;
+    items = 0;
+  };
+  for (auto const& given : step.runs) {
+    check_run(given, step.name);
+    if (given.numel == 0) continue;
+    if (batch.runs == Chunks::max_runs) flush();
+    auto& run = batch.run[batch.runs++] = given;
+    run.first_item = items;
+    items += ceil_divide(given.numel, batch.chunks_of_item * quantization_chunk);
+  }
+  flush();
+}
 
 }  // namespace tessera::kernels::detail

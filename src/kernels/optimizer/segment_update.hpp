@@ -21,10 +21,9 @@ void check_segments(ElementwiseUpdate const& step, char const* name) {
 /// Rule::Rates.
 template <class Rule, class RatesOf>
 void launch_segments(Queue& q, char const* name, ElementwiseUpdate const& step,
-                     typename Rule::Coefficients coefficients, RatesOf const& rates_of) {
+                     typename Rule::Coefficients const& coefficients, RatesOf const& rates_of) {
   static_assert(Rule::states <= UpdateSegment::max_states);
   check_segments<Rule>(step, name);
-  coefficients.gradient_factor = static_cast<float>(step.gradient_factor);
   UpdateStep<Rule> update{
       name,
       coefficients,

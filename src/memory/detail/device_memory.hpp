@@ -39,6 +39,8 @@ class DeviceMemory {
 
   /// Zeroed for all later work on streams. Null when there is not enough.
   void* allocate(std::size_t bytes);
+  /// Gives memory that was freed before back to the device, also what streams are about to leave.
+  void trim();
   /// Work enqueued so far may still use it.
   void free(void* data) noexcept;
 
@@ -80,7 +82,7 @@ class DeviceMemory {
   DeviceApi::Stream pool_stream();
   void wait_for_open_streams();
   void order_after_pool(DeviceApi::Stream stream);
-  bool synchronize_pool();
+  bool synchronize_pool(std::chrono::milliseconds timeout);
   void shrink_cache(std::size_t max_bytes);
   void unpin(void* data, std::size_t bytes) noexcept;
 

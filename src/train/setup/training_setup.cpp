@@ -170,9 +170,12 @@ StartingPoint TrainingSetup::open_directory() {
               " is no longer running: " + run_.lock->replaced());
   if (job_.is_root() && run_.config.reporting.dump_state)
     log::info("resolved configuration:\n" + config::describe(run_.config).dump(2));
-  if (job_.is_root())
-    for (auto const* notes : {&job_.arguments.hints, &std::as_const(run_.config).notes})
-      for (auto const& note : *notes) log::info("note: " + note);
+  if (job_.is_root()) {
+    auto const& config = std::as_const(run_.config);
+    for (auto const* notes : {&job_.arguments.hints, &config.notes, &config.notes_on_cpus})
+      if (notes != &config.notes_on_cpus || memory::Runtime::device() < 0)
+        for (auto const& note : *notes) log::info("note: " + note);
+  }
   return start;
 }
 
@@ -499,7 +502,7 @@ ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
   return ConfigTree()
       .set("arguments", config::describe(job.arguments))
       .set("engine", config::describe(run.config))
-      .set("deepspeed", job.arguments.deepspeed)
+      .set("deepspeed", job.arguments.deepspeed.document)
       .set("machine", machine);
 }
 

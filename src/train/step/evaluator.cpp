@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/core/clock.hpp"
+#include "tessera/core/exact_sum.hpp"
 #include "tessera/data/sampling/sampler.hpp"
 
 namespace tessera::train {

@@ -9,7 +9,7 @@
 
 #include "layout/store_context.hpp"
 #include "tessera/memory/param_provider.hpp"
-#include "tessera/zero/layout/prefetch_report.hpp"
+#include "tessera/zero/layout/offload_config.hpp"
 
 namespace tessera::zero::detail {
 

@@ -5,6 +5,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/rounding.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/swap_transfers.hpp"
 #include "transfer/comm_buffer.hpp"
 
 namespace tessera::zero::detail {

@@ -35,6 +35,7 @@ def activation_checkpoints_leave_the_device(b):
     assert "activation checkpoints: 5.0 MiB per rank in host memory" in text[True], text[True]
     assert "partition_activations: no effect: without model parallelism" in text[True], text[True]
     assert "activation checkpoints:" not in text[False], text[False]
+    assert "computes on CPUs" not in text[True], text[True]
 
     plan = json.loads(b.tool(["estimate", "--num_gpus_per_node", "2", "--json", "--"] + b.common("plan", deepspeed=b.config("plan.json", checkpointing(True)),
                                                                                                 **words)).stdout)

@@ -540,7 +540,7 @@ TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   ConstHeadsView const aligned{memory, 192}, shifted{memory + 2, 192};
   auto const why = [&](Dtype dtype, int head_dim, float dropout, ConstHeadsView const& value) {
     return detail::why_not_cudnn(
-        {{dtype, {1, 8, 1, 1, head_dim, 1.0f}, {dropout, 1, 2, 3}}, {aligned, aligned, value}});
+        {{dtype, {1, 8, 1, 1, head_dim, 1.0f}, {dropout, 1, 2, 3}}, {aligned, aligned, value}}, 8);
   };
   EXPECT_NE(why(Dtype::fp32, 64, 0, aligned).find("fp32; it takes fp16 and bf16"),
             std::string::npos);
@@ -551,7 +551,7 @@ TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   EXPECT_NE(why(Dtype::fp16, 64, 0, shifted).find("16 bytes"), std::string::npos);
   auto const why_masked = [&](AttentionMask const& mask) {
     return detail::why_not_cudnn(
-        {{Dtype::bf16, {1, 8, 1, 1, 64, 1.0f, mask}, {}}, {aligned, aligned, aligned}});
+        {{Dtype::bf16, {1, 8, 1, 1, 64, 1.0f, mask}, {}}, {aligned, aligned, aligned}}, 9);
   };
   EXPECT_NE(why_masked({4, 0.0f}).find("sliding window of 4"), std::string::npos);
   EXPECT_NE(why_masked({0, 50.0f}).find("soft cap of 50"), std::string::npos);

@@ -78,5 +78,12 @@ TEST(MaskFindings, AFailureIsAnAnswer) {
   EXPECT_EQ(findings.refusal(config, true, [] { return std::string(); }), "cuDNN failed");
 }
 
+TEST(MaskFindings, TooLittleMemoryIsNoAnswer) {
+  MaskFindings findings;
+  auto const fails = []() -> std::string { throw OutOfMemoryError("no room for the sample"); };
+  EXPECT_THROW(findings.refusal(config, true, fails), OutOfMemoryError);
+  EXPECT_EQ(findings.refusal(config, true, [] { return std::string(); }), "");
+}
+
 }  // namespace
 }  // namespace tessera::kernels::detail

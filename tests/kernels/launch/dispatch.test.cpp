@@ -22,8 +22,8 @@
 #include "tessera/kernels/loss/embedding.hpp"
 #include "tessera/kernels/norm/layer_norm.hpp"
 #include "tessera/kernels/norm/rms_norm.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::kernels::test {
 namespace {
@@ -170,8 +170,7 @@ class Everything {
                             {{matrix("a").data(), columns}, {matrix("b").data(), columns}});
   }
   void step(Queue& q) {
-    AdamWStep step;
-    UpdateSegment segment;
+    optim::Segment segment;
     auto const state = [&](char const* name) {
       return array(name, Dtype::fp32, {rows, columns}).view().as<float>();
     };
@@ -182,10 +181,8 @@ class Everything {
                                             .as<float>()};
     segment.gradient = matrix("a").data();
     segment.numel = rows * columns;
-    segment.learning_rate = 0.1f;
-    step.gradient_dtype = dtype_;
-    step.segments.push_back(segment);
-    adamw(q, step);
+    optim::make_optimizer(optim::make_spec("AdamW"))
+        ->update(q, {{segment}, dtype_, Dtype::fp32}, {1, 0.1});
     gradient_statistics(q, array("sums of squares", Dtype::fp64, {2}).view().as<double>(),
                         {{matrix("a").data(), rows * columns}}, dtype_);
   }

@@ -1,20 +1,17 @@
 /// Maps and codes against bitsandbytes and exhaustive search. The updates: tests/optim.
 #include "tessera/kernels/optimizer/elementwise_update.hpp"
 
-#include <chrono>
-#include <cmath>
-#include <future>
-#include <limits>
+#include <gtest/gtest.h>
 
-#include "fake_device.hpp"
-#include "optimizer/quantized_chunk.hpp"
+#include <cmath>
+#include <vector>
+
 #include "tessera/core/config_tree.hpp"
-#include "tessera/memory/planning.hpp"
-#include "tessera/memory/stream_queue.hpp"
-#include "update_case.hpp"
 
 namespace tessera::kernels::test {
 namespace {
+
+using Floats = std::vector<float>;
 
 constexpr DynamicMap maps[] = {DynamicMap::signed_values, DynamicMap::unsigned_values};
 
@@ -71,119 +68,6 @@ TEST(QuantizedUpdate, ValuesOfCodesKeepTheirValues) {
         EXPECT_EQ(codes, again);
       }
     }
-}
-
-struct Operands {
-  explicit Operands(std::int64_t n)
-      : weights(positive_numbers(n, 1)),
-        gradients(positive_numbers(n, 2)),
-        rounded(weights.size()),
-        codes{std::vector<std::uint8_t>(weights.size()), std::vector<std::uint8_t>(weights.size())},
-        absmax{Floats((weights.size() + 255) / 256), Floats((weights.size() + 255) / 256)} {}
-  QuantizedSegment segment() {
-    QuantizedSegment s;
-    s.master = weights.data();
-    s.gradient = gradients.data();
-    s.weights_out = rounded.data();
-    s.numel = static_cast<std::int64_t>(weights.size());
-    s.learning_rate = 0.1;
-    for (std::size_t k : {0, 1}) s.quantized[k] = {codes[k].data(), absmax[k].data()};
-    return s;
-  }
-  bool operator==(Operands const&) const = default;
-
-  Floats weights, gradients;
-  std::vector<std::uint16_t> rounded;
-  std::vector<std::uint8_t> codes[2];
-  Floats absmax[2];
-};
-
-AdamWStep step_of(GradientControl const& control) {
-  AdamWStep step;
-  step.weights_dtype = Dtype::bf16;
-  step.bias_correction1 = 0.1;
-  step.bias_correction2 = 0.001;
-  step.control = &control;
-  return step;
-}
-
-/// More segments than a launch takes, and chunks that are not full, as one by one.
-TEST(QuantizedUpdate, OfManySegmentsIsThatOfEach) {
-  auto const queue = memory::make_inline_queue("compute");
-  GradientControl const control{0.5, 0};
-  std::vector<Operands> together, single;
-  for (int i = 0; i < 60; ++i) together.emplace_back(1 + 300 * (i % 20));
-  single = together;
-  std::vector<QuantizedSegment> all;
-  for (auto& x : together) all.push_back(x.segment());
-  for (int t = 0; t < 3; ++t) {
-    adamw_8bit(*queue, step_of(control), all);
-    for (auto& x : single) adamw_8bit(*queue, step_of(control), {x.segment()});
-  }
-  EXPECT_EQ(together, single);
-  EXPECT_NE(together[5].absmax[1][1], 0.0f);
-  EXPECT_EQ(static_cast<float>(bfloat16(together[5].weights[700])),
-            static_cast<float>(std::bit_cast<bfloat16>(together[5].rounded[700])));
-}
-
-/// Before its first call on a device a process may have planned passes, and the first stream with
-/// an update may be behind in its work.
-TEST(QuantizedUpdate, AnyStreamReadsCompleteTables) {
-  auto& device = tessera::test::FakeDevice::of_process();
-  GradientControl const control{0.5, 0};
-  Operands x(3000);
-  Operands expected = x, first = x;
-  adamw_8bit(*memory::make_inline_queue("compute"), step_of(control), {expected.segment()});
-  {
-    memory::BufferPlanning const planning;
-    memory::PlanningQueue planned(memory::MemorySpace::device);
-    Operands untouched = x;
-    adamw_8bit(planned, step_of(control), {untouched.segment()});
-    EXPECT_EQ(untouched, x);
-  }
-  std::promise<void> gate;
-  auto const behind = memory::make_stream_queue("behind"),
-             other = memory::make_stream_queue("other");
-  behind->submit([opened = gate.get_future().share()] { opened.wait(); });
-  adamw_8bit(*behind, step_of(control), {first.segment()});
-  adamw_8bit(*other, step_of(control), {x.segment()});
-  other->record().wait("update", std::chrono::seconds(30));
-  EXPECT_EQ(x, expected);
-  EXPECT_TRUE(device.on_device(detail::table_for(*other, DynamicMap::signed_values)));
-  gate.set_value();
-  behind->record().wait("update", std::chrono::seconds(30));
-  EXPECT_EQ(first, expected);
-}
-
-TEST(QuantizedUpdate, ASkippedStepChangesNothing) {
-  auto const queue = memory::make_inline_queue("compute");
-  GradientControl const control{0.5, 1};
-  Operands x(1000);
-  auto const before = x;
-  adamw_8bit(*queue, step_of(control), {x.segment()});
-  EXPECT_EQ(x, before);
-}
-
-TEST(QuantizedUpdate, StatesThatAreNotFiniteAreSeen) {
-  auto const queue = memory::make_inline_queue("compute");
-  GradientControl const control{1.0, 0};
-  Operands x(600);
-  x.gradients[300] = std::numeric_limits<float>::quiet_NaN();
-  adamw_8bit(*queue, step_of(control), {x.segment()});
-  EXPECT_TRUE(std::isfinite(x.absmax[0][0]));
-  EXPECT_TRUE(std::isnan(x.absmax[0][1]));
-}
-
-TEST(QuantizedUpdate, RefusesSegmentsWithoutCodes) {
-  auto const queue = memory::make_inline_queue("compute");
-  GradientControl const control{1.0, 0};
-  Operands x(10);
-  auto s = x.segment();
-  s.quantized[1].codes = nullptr;
-  EXPECT_THROW(adamw_8bit(*queue, step_of(control), {s}), InternalError);
-  LionStep lion;
-  lion.weights_dtype = Dtype::bf16;
-  EXPECT_NO_THROW(lion_8bit(*queue, lion, {s})) << "one state";
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ TEST(Config, WrongOverridesAreNamed) {
     return message_of<ConfigError>([&] { apply_overrides(default_config("gpt2"), text); });
   };
   EXPECT_THAT(refused("n_emb=4"), HasSubstr("n_emb is not a field"));
+  EXPECT_THAT(refused("n_emb=4,n_layer=2,heads=3"), HasSubstr("n_emb, heads are not fields"));
   EXPECT_THAT(refused("n_embd"), HasSubstr("'n_embd' is not of the form field=value"));
   EXPECT_THAT(refused("n_embd=1.5"), HasSubstr("n_embd=1.5"));
   EXPECT_THAT(refused("n_embd=4x"), HasSubstr("n_embd=4x"));

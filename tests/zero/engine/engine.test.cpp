@@ -1,6 +1,7 @@
 /// Stages 0 to 3 on 1, 2 and 4 ranks train as a serial optimizer in double precision does.
 #include "engine_fixture.hpp"
 #include "engine_settings.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::test {
 namespace {

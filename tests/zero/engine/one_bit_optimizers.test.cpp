@@ -3,6 +3,7 @@
 #include "engine_fixture.hpp"
 #include "one_bit_reference.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::test {
 namespace {

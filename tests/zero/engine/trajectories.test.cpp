@@ -9,6 +9,7 @@
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
+#include "tessera/optim/optimizer.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {

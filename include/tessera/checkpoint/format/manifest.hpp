@@ -48,6 +48,7 @@ struct DatasetRun {
   std::size_t first_extent = 0, extents = 0;  ///< in TensorRecord::extents
 };
 
+/// A parameter of the model in a checkpoint.
 struct TensorRecord {
   std::string name;  ///< Hugging Face name
   std::vector<std::int64_t> shape;
@@ -66,6 +67,7 @@ struct TensorRecord {
 /// deflate.
 enum class Compression { none, shuffle_gzip };
 
+/// A shard file of a checkpoint.
 struct ShardRecord {
   std::string file;  ///< plain file name, next to the manifest
   std::int64_t bytes = 0;
@@ -82,6 +84,7 @@ struct ReducedState {
   bool operator==(ReducedState const&) const = default;
 };
 
+/// The contents of manifest.json.
 struct Manifest {
   /// Version 1: one extent of a tensor in a shard. Version 2: several, that follow each other in
   /// one dataset; compressed shards. Version 3: reduced states.

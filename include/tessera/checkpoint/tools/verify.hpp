@@ -19,13 +19,16 @@ struct Damage {
                end_byte = 0;  ///< of the file, [first, end); equal: no range can be named
   std::string text;           ///< the full message
 };
+/// How thoroughly verify() checks.
 struct VerifyOptions {
+  /// What is read: only the structure, or every element too.
   enum class Depth { structure, everything };
   Depth depth =
       Depth::everything;  ///< structure: manifest, sizes, what HDF5 says; no element is read
   std::size_t max_reported = 100;  ///< further damage is only counted
   ProgressCall progress = {};
 };
+/// What verify() has checked and found.
 struct VerifyReport {
   std::int64_t files = 0, tensors = 0, bytes = 0;  ///< checked
   std::int64_t damages = 0;                        ///< found; the first of them are in `found`

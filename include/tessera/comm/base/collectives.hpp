@@ -14,14 +14,18 @@
 
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exact_sum.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
 #include "tessera/topology/rank_groups.hpp"
 
+namespace tessera {
+class ExactSum;
+}
+
 namespace tessera::comm {
 
+/// How a reduction combines the values of the ranks.
 enum class ReduceOp { sum, max, min };
 
 /// An operation in flight, like an MPI_Request. Until it has completed, its inputs must not be
@@ -60,6 +64,8 @@ struct Parts {
   std::vector<std::int64_t> counts, offsets;
 };
 
+/// The collective operations of the ranks of a group. Every rank of the group calls them in the
+/// same order.
 class Collectives {
  public:
   virtual ~Collectives() = default;

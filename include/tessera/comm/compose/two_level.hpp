@@ -18,10 +18,12 @@ struct LinkFigures {
   double latency_seconds = 0.0;
   double bytes_per_second = 0.0;
 };
+/// The links of a rank: inside its node, and to other nodes.
 struct Links {
   LinkFigures node, network;
 };
 
+/// Which operations have two levels.
 struct TwoLevelOptions {
   Levels levels = Levels::automatic;
   std::optional<Links> links;  ///< measured when absent and needed

@@ -17,6 +17,7 @@ char const* name_of(NcclCtaPolicy policy);
 /// @throws InternalError for another name
 NcclCtaPolicy nccl_cta_policy(std::string const& name);
 
+/// What a run asks of NCCL.
 struct NcclOptions {
   /// Most multiprocessors that the kernels of NCCL take, of both communicators together, each at
   /// least one; 0: NCCL's choice
@@ -28,6 +29,7 @@ struct NcclOptions {
 /// not at all.
 enum class NcclMemoryKind { window, registered, plain };
 
+/// What a run uses of NCCL.
 struct NcclUse {
   std::string version;    ///< of the library: "2.28.9"
   int communicators = 0;  ///< of all ranks of the job

@@ -9,6 +9,7 @@
 
 namespace tessera::data {
 
+/// The order of the training samples.
 enum class SampleOrder {
   sequential,
   random,           ///< torch.randperm with a generator seeded by seed + epoch, as Trainer reads
@@ -24,6 +25,7 @@ enum class LastMicroStep {
   exact,  ///< each sample once: the last micro-batches are shorter, some ranks may get empty ones
 };
 
+/// Samples, their order and the batches that they are read in.
 struct SamplerConfig {
   std::int64_t samples = 0;
   int ranks = 1;                        ///< data-parallel ranks

@@ -39,6 +39,7 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
+  /// Whether decode() writes special tokens.
   enum class SpecialTokens { keep, skip };
   /// The text of these tokens. Bytes that are not valid UTF-8 become U+FFFD; ids without a token
   /// are skipped.

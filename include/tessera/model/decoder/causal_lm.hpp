@@ -70,6 +70,7 @@ struct ParameterChanges {
   std::vector<std::string> removed;  ///< ignored in the files
 };
 
+/// A causal language model: its units, and its passes with weights from a provider.
 class CausalLm {
  public:
   virtual ~CausalLm() = default;

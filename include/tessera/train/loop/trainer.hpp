@@ -7,12 +7,19 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/train/loop/training_loop.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/optim/schedule.hpp"
 #include "tessera/train/setup/training_run.hpp"
-#include "tessera/train/setup/training_setup.hpp"
 #include "tessera/train/step/deadline.hpp"
+#include "tessera/train/step/evaluator.hpp"
+#include "tessera/train/step/outcome.hpp"
 
 namespace tessera::train {
+
+struct PartMakers;
+class PassTimer;
+class RunLog;
+class StopCheck;
 
 /// Learns of the events of a run, on every rank. What it throws ends the run.
 class TrainerCallback {
@@ -33,8 +40,8 @@ class TrainerCallback {
 class Trainer {
  public:
   /// Collective over all ranks of job.comm.
-  explicit Trainer(JobContext const& job) : job_(job) {}
-  virtual ~Trainer() = default;
+  explicit Trainer(JobContext const& job);
+  virtual ~Trainer();
   Trainer(Trainer const&) = delete;
   Trainer& operator=(Trainer const&) = delete;
 
@@ -50,7 +57,7 @@ class Trainer {
  protected:
   JobContext const& job() const { return job_; }
 
-  /// @param config  of Hugging Face's form @param dtype  of weights and activations
+  /// @param config of Hugging Face's form  @param options dtypes, adapters and head
   virtual std::unique_ptr<model::CausalLm> create_model(ConfigTree const& config,
                                                         model::ModelOptions const& options);
   /// The samples to train on and to evaluate; the tokenizer where there is one.

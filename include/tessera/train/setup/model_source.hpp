@@ -67,6 +67,11 @@ ConfigTree model_config(config::TrainingArguments const& arguments);
 /// refused or belongs to a model that a program adds.
 std::unique_ptr<model::CausalLm> known_model(ConfigTree const& config);
 
+/// The tokens of the tokenizer in a directory where they are more than the rows of the model's
+/// embedding; else, or where either cannot be read, 0.
+std::int64_t rows_for_tokens(ConfigTree const& config,
+                             std::filesystem::path const& tokenizer_directory);
+
 /// The configuration with `tie_word_embeddings` false where the weights in the directory @p weights
 /// have a head with other values than the embedding, as transformers 5 does with a warning.
 ConfigTree keep_stored_head(ConfigTree config, std::filesystem::path const& weights);

@@ -21,6 +21,7 @@
 
 namespace tessera::train {
 
+/// The data sets of a run.
 struct TrainingData {
   std::shared_ptr<data::Tokenizer> tokenizer;  ///< on one rank of each node only
   std::optional<data::TokenSequences> train, evaluation, test;

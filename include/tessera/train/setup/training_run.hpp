@@ -14,7 +14,6 @@
 #include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/train/report/run_lock.hpp"
 #include "tessera/train/report/status_file.hpp"
 #include "tessera/train/setup/model_source.hpp"
 #include "tessera/train/setup/training_data.hpp"
@@ -24,6 +23,8 @@
 #include "tessera/zero/layout/parameter_subset.hpp"
 
 namespace tessera::train {
+
+class RunLock;
 
 /// What the program gives a job; all of it outlives the run.
 struct JobContext {

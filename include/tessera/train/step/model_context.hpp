@@ -8,6 +8,7 @@
 
 namespace tessera::train {
 
+/// Model, weights, queue and mesh of a run.
 struct ModelContext {
   model::CausalLm& model;
   memory::WeightProvider& weights;

@@ -22,6 +22,7 @@ struct BestEvaluation {
   std::int64_t saved_step = -1;
 };
 
+/// How far a training has come.
 struct TrainingState {
   std::int64_t first_step = 1;        ///< of this attempt
   std::int64_t applied_steps = 0;     ///< not skipped: the position in the learning-rate schedule

@@ -18,6 +18,7 @@
 
 namespace tessera::zero {
 
+/// What a step has computed, the same on all ranks.
 struct StepResult {
   double grad_norm = 0.0;   ///< global, unscaled, before clipping
   double loss_scale = 1.0;  ///< that produced these gradients

@@ -12,9 +12,8 @@
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/zero/layout/engine_config.hpp"
 #include "tessera/zero/layout/offload_config.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
 #include "tessera/zero/layout/partition_plan.hpp"
-#include "tessera/zero/layout/prefetch_report.hpp"
-#include "tessera/zero/layout/weight_fill.hpp"
 
 namespace tessera::zero {
 
@@ -31,6 +30,7 @@ struct MemoryReport {
   double offloaded_share = 0.0;
 };
 
+/// Weights for passes of evaluation and generation.
 class Weights : public virtual memory::WeightProvider {
  public:
   /// The plan of the parameters that train, as trained_parameters() lists them, over the ranks of a

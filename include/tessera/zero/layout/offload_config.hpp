@@ -1,10 +1,11 @@
 #pragma once
-/// Where an engine keeps states and weights that are not in the memory of its kernels.
+/// Where an engine keeps states and weights that are not in the memory of its kernels, and how far
+/// ahead it transfers them.
 
 #include <cstdint>
 
 #include "tessera/memory/buffer.hpp"
-#include "tessera/memory/swap_transfers.hpp"
+#include "tessera/memory/swap_options.hpp"
 
 namespace tessera::zero {
 
@@ -53,6 +54,20 @@ struct OptimizerOffload {
   /// that update (section 5.2 of the paper). state() and passes of evaluation complete it first.
   /// 0: never; without optimizer_swap and ratio, and not for optimizers of complete parameters.
   std::int64_t delay_from = 0;
+};
+
+/// How far ahead of the computation the weights of stage 3 are transferred, where they are in host
+/// memory or on a drive: chosen from the times of one pass, within the limits of the buffers. The
+/// depths are the same on all ranks, the times are those of this rank.
+struct PrefetchReport {
+  std::int64_t units = 0, max_units = 0;            ///< copied and gathered ahead
+  std::int64_t read_units = 0, max_read_units = 0;  ///< read ahead from a drive; 0: there is none
+  double transfer_seconds = 0.0;                    ///< of copies and gathers, one after the other
+  double read_seconds = 0.0;                        ///< of reads
+  double compute_seconds = 0.0;                     ///< between the transfers that it waited for
+  double waiting_seconds = 0.0;                     ///< that no depth within the limits hides
+  double seconds() const { return transfer_seconds + read_seconds; }
+  bool operator==(PrefetchReport const&) const = default;
 };
 
 }  // namespace tessera::zero

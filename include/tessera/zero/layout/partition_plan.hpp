@@ -21,6 +21,7 @@ namespace tessera::zero {
 using memory::first_unit;
 using memory::UnitIndex;
 
+/// A parameter in the flat buffer of its unit.
 struct ParameterSlot {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -34,6 +35,7 @@ struct ParameterSlot {
   bool operator==(ParameterSlot const&) const = default;
 };
 
+/// A unit's flat buffer and its shards.
 struct UnitLayout {
   std::string name;
   std::vector<ParameterSlot> parameters;
@@ -87,6 +89,7 @@ std::int64_t alignment_for(optim::OptimizerSpec const& optimizer);
 /// its columns all others.
 std::vector<std::int64_t> state_shape(std::vector<std::int64_t> const& shape, optim::Extent extent);
 
+/// Which rank owns which elements of all units.
 class PartitionPlan {
  public:
   static constexpr std::int64_t default_alignment =

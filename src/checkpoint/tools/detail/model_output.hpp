@@ -33,12 +33,14 @@ struct PreparedOutput {
 /// model that is not to be replaced; IoError when there is too little space or no right
 PreparedOutput prepare_output(OutputRequest const& request);
 
-/// Copies the tokenizer's files and generation_config.json into a model directory: from the
-/// checkpoint's directory or those above it (the run, DeepSpeed's save_dir), else from where the
-/// run took its tokenizer and model.
+/// Where the files next to the weights of a checkpoint are: its directory or those above it (the
+/// run, DeepSpeed's save_dir), else where the run took its tokenizer and model.
+std::vector<std::filesystem::path> companion_places(std::filesystem::path const& checkpoint,
+                                                    ConfigTree const& resolved_config);
+/// Copies the tokenizer's files and generation_config.json into a model directory, each kind from
+/// the first of the places that has it.
 /// @return the copies
-std::vector<std::filesystem::path> copy_companions(std::filesystem::path const& checkpoint,
-                                                   ConfigTree const& resolved_config,
+std::vector<std::filesystem::path> copy_companions(std::vector<std::filesystem::path> const& places,
                                                    std::filesystem::path const& output);
 
 }  // namespace tessera::checkpoint::detail

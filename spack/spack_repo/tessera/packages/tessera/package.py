@@ -34,7 +34,6 @@ class Tessera(CMakePackage, CudaPackage):
     depends_on("kokkos@5.0: +openmp+serial")
     depends_on("onednn@2.6:")
     depends_on("nlohmann-json@3.9:")
-    depends_on("cli11@2.1:")
     depends_on("fmt")
     depends_on("spdlog")
     depends_on("hwloc")

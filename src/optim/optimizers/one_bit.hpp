@@ -1,0 +1,31 @@
+#pragma once
+/// OneBitAdam and LAMB, and what OneBitLamb shares with them.
+
+#include <cstddef>
+#include <vector>
+
+#include "optimizers/segments.hpp"
+#include "optimizers/table.hpp"
+#include "tessera/kernels/optimizer/lamb.hpp"
+#include "tessera/optim/compression.hpp"
+#include "tessera/optim/summing_optimizer.hpp"
+
+namespace tessera::optim::detail {
+
+/// @p states and those of the errors of compression.
+std::vector<StateSpec> with_errors(std::vector<StateSpec> states);
+/// The same segments with only some of the states, by their places in the list.
+Segments with_states(Segments segments, std::vector<std::size_t> const& kept);
+/// The same elements without padding, with what the ranks have exchanged in the place of the
+/// gradients.
+Segments with_gradients(Segments segments, Directions const& exchanged);
+
+/// What OneBitLamb shares with Lamb: the hyperparameters but for bias_correction, exp_avg and
+/// exp_avg_sq, and the kernels' values of a step without bias correction unless @p spec has it.
+std::vector<HyperparameterRule> lamb_rules();
+std::vector<StateSpec> lamb_states(OptimizerSpec const& spec);
+/// @param segments with the two states
+kernels::LambStep lamb_step(OptimizerSpec const& spec, Segments const& segments,
+                            StepControl const& control, ParameterSums const& sums);
+
+}  // namespace tessera::optim::detail
