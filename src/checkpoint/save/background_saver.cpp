@@ -137,7 +137,7 @@ struct BackgroundSaver::Impl {
     std::vector<Copy> copies;
     for (std::size_t s = 0; s < states.size(); ++s) {
       auto const plan = of_parameters.of_extent(states[s].extent);
-      auto& view = out.emplace_back(states[s].name, std::vector<float*>{}, states[s].extent);
+      auto& view = out.emplace_back(zero::StateView{states[s].name, {}, states[s].extent});
       for (std::size_t u = 0; u < plan.units().size(); ++u) {
         auto const& unit = plan.units()[u];
         if (!unit.is_on(Rank(comm.rank()))) {

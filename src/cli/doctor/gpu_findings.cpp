@@ -119,9 +119,10 @@ std::vector<std::string> nccl_findings(Environment const& environment) {
   std::vector<std::string> out;
   for (auto const& [name, value] : environment) {
     if (!name.starts_with("NCCL_") && name != "CUDA_LAUNCH_BLOCKING") continue;
-    auto const known = std::find_if(
-        std::begin(costly_switches), std::end(costly_switches),
-        [&](Switch const& s) { return name == s.name && (!s.value || value == s.value); });
+    auto const known = std::find_if(std::begin(costly_switches), std::end(costly_switches),
+                                    [&name = name, &value = value](Switch const& s) {
+                                      return name == s.name && (!s.value || value == s.value);
+                                    });
     out.push_back(concat(name, "=", value,
                          known == std::end(costly_switches) ? "" : concat(": ", known->cost)));
   }

@@ -107,7 +107,8 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
 
 void LmHead::losses(PassContext const& pass, WeightLease const& weights,
                     Projection const& projection, Output const& to, Input const& from) const {
-  auto const& [hidden, targets, loss] = from;
+  ConstTensorView const hidden = from.hidden, targets = from.targets;
+  LogitLoss* const loss = from.loss;
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
@@ -131,7 +132,8 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
 void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
                    Projection const& projection, float gradient_scale, Output const& to,
                    Input const& from) const {
-  auto const& [hidden, targets, loss] = from;
+  ConstTensorView const hidden = from.hidden, targets = from.targets;
+  LogitLoss* const loss = from.loss;
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);

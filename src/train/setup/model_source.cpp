@@ -80,17 +80,16 @@ struct WantedWeights {
 /// Rank 0 reads the headers.
 OpenedWeights open_weights(WantedWeights const& wanted, topology::MpiSession const& session,
                            comm::Collectives& comm) {
-  auto const& [path, part, all_units, changes, stored_vocabulary] = wanted;
-  auto const units = part_of(all_units, part);
+  auto const units = part_of(wanted.units, wanted.part);
   std::string const layout = comm::broadcast_from_root(comm, [&] {
-    checkpoint::ModelWeights const found(path);
-    auto const unused =
-        found.require(stored_units(units, found, changes), changes.removed, stored_vocabulary);
-    TESSERA_VALIDATE(unused.empty() || part == Part::base, DataError, path.string(),
+    checkpoint::ModelWeights const found(wanted.path);
+    auto const unused = found.require(stored_units(units, found, wanted.changes),
+                                      wanted.changes.removed, wanted.stored_vocabulary);
+    TESSERA_VALIDATE(unused.empty() || wanted.part == Part::base, DataError, wanted.path.string(),
                      " has tensors that are no adapters of this model: ", unused,
                      "; if they are its embeddings, add them to it with `tessera merge` first");
     if (!unused.empty())
-      log::warning(concat(path.string(), ": not in the model, and left out: ", unused));
+      log::warning(concat(wanted.path.string(), ": not in the model, and left out: ", unused));
     return found.layout();
   });
   OpenedWeights out{ConfigTree::parse(layout, "layout of the weights"), {}};

@@ -130,7 +130,7 @@ class Pipe {
   }
   void fail(std::exception_ptr error) {
     std::lock_guard const lock(mutex_);
-    if (!error_) error_ = error;
+    if (!error_) error_ = std::move(error);
     failed_ = true;
     changed_.notify_all();
   }

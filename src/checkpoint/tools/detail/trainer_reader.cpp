@@ -88,6 +88,7 @@ void read_states(std::vector<memory::UnitSpec> const& units, TorchFile const& fi
       auto const& parameter = *groups[g][i];
       source.tensors.push_back({.name = parameter.name,
                                 .shape = parameter.shape,
+                                .aliases = {},
                                 .numel = parameter.numel(),
                                 .states = {StateSource()}});
       auto const found = by_number.find(numbers[i].as_int());
