@@ -308,7 +308,7 @@ void add_gradients(OptionTable& t) {
   t.add(boolean, "disable_allgather", false, "no effect in DeepSpeed either").hint("no effect");
 }
 
-OptionTable build() {
+OptionTable build_deepspeed() {
   OptionTable t;
   add_batch(t);
   add_optimizer(t);
@@ -328,7 +328,7 @@ OptionTable build() {
 }  // namespace
 
 OptionTable const& deepspeed_table() {
-  static OptionTable const table = build();
+  static OptionTable const table = build_deepspeed();
   return table;
 }
 

@@ -125,8 +125,8 @@ bool says_nothing(ConfigTree const& value) {
   return (value.is_array() || value.is_object()) && value.size() == 0;
 }
 
-ConfigTree boolean_from(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+ConfigTree boolean_from(std::string const& value) {
+  std::string const text = lower_case(value);
   for (char const* yes : {"true", "yes", "t", "y", "on", "1"})
     if (text == yes) return true;
   for (char const* no : {"false", "no", "f", "n", "off", "0"})

@@ -14,8 +14,6 @@
 namespace tessera::config {
 namespace {
 
-bool is_auto(ConfigTree const& value) { return value.is_string() && value.as_string() == "auto"; }
-
 /// Resolves flags and DeepSpeed keys, field by field.
 class Resolver {
  public:
@@ -395,9 +393,9 @@ void Resolver::resolve_schedule() {
   note_cycled_betas();
   auto const* params = out_.scheduler.find("params");
   if (!params || !params->is_object()) return;
-  if (auto const* low = params->find("warmup_min_lr"); low && is_auto(*low))
+  if (auto const* low = params->find("warmup_min_lr"); low && *low == ConfigTree("auto"))
     out_.scheduler["params"].set("warmup_min_lr", 0.0);
-  if (auto const* high = params->find("warmup_max_lr"); high && is_auto(*high))
+  if (auto const* high = params->find("warmup_max_lr"); high && *high == ConfigTree("auto"))
     out_.scheduler["params"].set("warmup_max_lr",
                                  lacks_rate() ? args_.learning_rate : out_.learning_rate);
 }

@@ -23,8 +23,8 @@ def install(folder):
     program = folder / "bin/mkdocs"
     if not program.exists():
         for command in ([sys.executable, "-m", "venv", folder],
-                        [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", VERSION]):
-            result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+                        [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "15", VERSION]):
+            result = subprocess.run(command, capture_output=True, text=True)
             if result.returncode != 0:
                 shutil.rmtree(folder, ignore_errors=True)
                 print(f"skipped: no mkdocs here (Debian package mkdocs), and none from PyPI: {(result.stderr or result.stdout).strip().splitlines()[-1]}")

@@ -27,6 +27,8 @@ std::string number_text(double value);
 std::string fixed_text(double value, int decimals);
 /// 1536 -> "1.5 KiB"
 std::string human_bytes(std::int64_t bytes);
+/// ASCII letters in lower case.
+std::string lower_case(std::string text);
 /// {"a", "b"}, ", " -> "a, b"
 std::string join(std::vector<std::string> const& words, std::string_view separator = ", ");
 /// "1d 03h", "1h 02m", "3m 20s", "12s"; "?" when not finite

@@ -1,7 +1,6 @@
 #include "detail/optimizer_keys.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <optional>
 #include <sstream>
@@ -97,8 +96,7 @@ std::optional<double> number_of(std::string const& text) {
 
 double value_of(std::string const& text, HyperparameterRule const& rule) {
   if (rule.range == HyperparameterRule::Range::flag) {
-    std::string lower = text;
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::string const lower = lower_case(text);
     for (char const* yes : {"true", "yes", "1"})
       if (lower == yes) return 1.0;
     for (char const* no : {"false", "no", "0"})

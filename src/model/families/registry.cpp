@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 
 #include "decoder/assemble.hpp"
@@ -85,9 +84,7 @@ LoraOptions complete(LoraOptions lora, DecoderDescription const& description) {
 }
 
 bool parse_flag(std::string_view key, std::string const& text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string const lower = lower_case(text);
   for (auto const* yes : {"true", "1", "y", "yes"})
     if (lower == yes) return true;
   for (auto const* no : {"false", "0", "n", "no"})
