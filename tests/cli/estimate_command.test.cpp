@@ -44,7 +44,11 @@ TEST(Estimate, CountsParametersAndStates) {
     EXPECT_EQ(plan.at("total").as_int(),
               plan.at("weights").as_int() + plan.at("gradients").as_int() +
                   plan.at("master_weights").as_int() + plan.at("optimizer_state").as_int() +
-                  plan.at("buffers").as_int() + plan.at("activations").as_int());
+                  plan.at("buffers").as_int() + plan.at("attention_workspace").as_int() +
+                  plan.at("activations").as_int());
+    EXPECT_EQ(plan.at("attention_workspace").as_int() % (12 * 1024 * (2 * 1024 + 4)), 0)
+        << "cuDNN's, per row: 12 heads with the products and a sum of each of 1024 positions";
+    EXPECT_GT(plan.at("attention_workspace").as_int(), 0);
   }
   auto const activations = [&](std::size_t i) { return plans[i].at("activations").as_int(); };
   EXPECT_GT(activations(0), activations(3)) << "light";

@@ -160,7 +160,10 @@ struct Recorded {
     words.insert(words.end(),
                  {"--per_device_train_batch_size", std::to_string(table.at("batch").as_int())});
     auto const memory = table.at("device_memory").as_string();
-    if (memory.empty()) words.push_back("--use_cpu");
+    if (memory.empty())
+      words.push_back("--use_cpu");
+    else  // a simulated device, which has no cuDNN
+      words.insert(words.end(), {"--device_attention", "portable"});
     request = test::request(words, {1, static_cast<int>(table.at("ranks").as_int())});
     request.splits_given_batch = true;
     if (!memory.empty()) request.limits.device = std::stoll(memory) * mebi;

@@ -63,7 +63,7 @@ def plan_is_the_memory_of_the_run(b):
                        optim=optimizer, gradient_checkpointing=recompute, max_steps=2, learning_rate=1e-4)
         b.train(ranks, run + (DEVICE if device else []))
         used = json.loads((b.work / f"run{i}/status.json").read_text())["memory"]
-        plan = planned(b, run, ranks, [] if device else ["--use_cpu"])
+        plan = planned(b, run, ranks, ["--device_attention", "portable"] if device else ["--use_cpu"])
         space = "device" if device else "host"
         copies = 0 if device else plan["saving"]  # of 8-bit states, for the files
         assert abs((plan[space]["total"] + copies) / used[space]["peak"] - 1) < 0.01, (i, device, stage, offload, precision, optimizer, plan[space], used)
