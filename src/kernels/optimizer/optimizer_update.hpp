@@ -139,29 +139,6 @@ struct UpdateStep {
   std::vector<UpdateRun<Rule>> runs;
 };
 
-/// Hands the runs that @p takes(run) to @p launch(batch, tiles), in as few batches as hold them. @p
-/// place(run) sets what the side needs to know of a run and gives its number of tiles.
-template <class Rule, class Takes, class Place, class Launch>
-void for_update_batches(UpdateStep<Rule> const& step, Takes const& takes, Place const& place,
-                        Launch const& launch) {
-  UpdateBatch<Rule> batch{step.coefficients, step.control, 0, {}};
-  std::int64_t tiles = 0;
-  auto const flush = [&] {
-    if (tiles > 0) launch(batch, tiles);
-    batch.runs = 0;
-    tiles = 0;
-  };
-  for (auto const& given : step.runs) {
-    if (given.numel == 0 || !takes(given)) continue;
-    if (batch.runs == batch.max_runs) flush();
-    UpdateRun<Rule>& run = batch.run[batch.runs++];
-    run = given;
-    run.first_tile = tiles;
-    tiles += place(run);
-  }
-  flush();
-}
-
 /// Number of tiles on the host.
 template <class Rule>
 std::int64_t host_tiles(UpdateRun<Rule> const& run) {
@@ -171,20 +148,21 @@ std::int64_t host_tiles(UpdateRun<Rule> const& run) {
 /// The runs that write 16-bit weights (W) or those that do not (void).
 template <class G, class W, class Rule>
 void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
-  auto const takes = [](UpdateRun<Rule> const& run) {
-    return (run.weights_out == nullptr) == std::is_void_v<W>;
-  };
+  std::vector<UpdateRun<Rule>> runs;
+  for (auto const& run : step.runs)
+    if ((run.weights_out == nullptr) == std::is_void_v<W>) runs.push_back(run);
+  UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
   if (q.kind() == QueueKind::stream) {
     using Packs = UpdatePacks<Rule, G, W>;
     auto const place = [](UpdateRun<Rule>& run) {
       run.shift = Packs::shift_of(run);
       return Packs::tiles_of(run);
     };
-    for_update_batches(step, takes, place, [&](auto const& batch, std::int64_t tiles) {
+    for_batches(empty, runs, place, [&](auto const& batch, std::int64_t tiles) {
       parallel_for(q, step.name, tiles * warp_size, Packs{batch});
     });
   } else {
-    for_update_batches(step, takes, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+    for_batches(empty, runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
       launch_on_host(
           q, step.name, tiles,
           UpdateTiles<Rule, G, W>{batch, host_range, prefetch_distance(Prefetched::updates)});
@@ -194,14 +172,14 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
 
 template <class Rule>
 void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
-  auto const all = [](UpdateRun<Rule> const&) { return true; };
+  UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
   if (q.kind() == QueueKind::stream) {
     auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
-    for_update_batches(step, all, elements, [&](auto const& batch, std::int64_t numel) {
+    for_batches(empty, step.runs, elements, [&](auto const& batch, std::int64_t numel) {
       parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});
     });
   } else {
-    for_update_batches(step, all, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+    for_batches(empty, step.runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
       launch_on_host(q, step.name, tiles, HalfTiles<Rule>{batch, step.dtypes, host_range});
     });
   }

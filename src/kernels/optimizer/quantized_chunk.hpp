@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 /// Maps and codes against bitsandbytes and exhaustive search. The updates: tests/optim.
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 #include <gtest/gtest.h>
 
