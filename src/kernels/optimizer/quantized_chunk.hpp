@@ -8,6 +8,7 @@
 
 #include "tessera/core/rounding.hpp"
 #include "tessera/kernels/optimizer/quantized_values.hpp"
+#include "tessera/memory/queue.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -52,7 +53,7 @@ struct QuantizationTable {
 
 QuantizationTable const& host_table(DynamicMap map);
 /// In memory of the queue's space. The first call for a device waits until its copy is complete.
-QuantizationTable const* table_for(Queue& q, DynamicMap map);
+QuantizationTable const* table_for(memory::Queue& q, DynamicMap map);
 
 /// Zeros have no largest magnitude to divide by.
 TESSERA_FUNCTION inline float divisor_of(float absmax) { return absmax != 0.0f ? absmax : 1.0f; }
