@@ -1,4 +1,4 @@
-/// Maps and codes against bitsandbytes and exhaustive search. The updates: tests/optim.
+/// Maps and codes against bitsandbytes and exhaustive search.
 #include "tessera/kernels/optimizer/quantized_values.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using Floats = std::vector<float>;
 
 constexpr DynamicMap maps[] = {DynamicMap::signed_values, DynamicMap::unsigned_values};
 
-TEST(QuantizedUpdate, MapsAreThoseOfBitsandbytes) {
+TEST(QuantizedValues, MapsAreThoseOfBitsandbytes) {
   auto const oracle =
       ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/optimizers_8bit.json");
   for (auto const map : maps) {
@@ -27,7 +27,7 @@ TEST(QuantizedUpdate, MapsAreThoseOfBitsandbytes) {
 }
 
 /// Of numbers of all magnitudes, and of those around every border between two codes.
-TEST(QuantizedUpdate, CodesAreTheNearest) {
+TEST(QuantizedValues, CodesAreTheNearest) {
   for (auto const map : maps) {
     auto const numbers = numbers_of(map);
     Floats values;
@@ -53,7 +53,7 @@ TEST(QuantizedUpdate, CodesAreTheNearest) {
 }
 
 /// What a checkpoint has of codes gives the same values again, for any absmax.
-TEST(QuantizedUpdate, ValuesOfCodesKeepTheirValues) {
+TEST(QuantizedValues, ValuesOfCodesKeepTheirValues) {
   for (auto const map : maps)
     for (float const largest : {1.0f, 3.7e-5f, 2.9e20f, 1.3e-38f, 7e-45f, 0.0f}) {
       std::vector<std::uint8_t> codes(256), again(256);

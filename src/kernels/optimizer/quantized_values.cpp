@@ -6,7 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "optimizer/quantized_update.hpp"
+#include "optimizer/quantized_chunk.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/stream_queue.hpp"
 
@@ -89,7 +90,7 @@ QuantizationTable const& host_table(DynamicMap map) {
   return map == DynamicMap::signed_values ? of_signed : of_unsigned;
 }
 
-QuantizationTable const* table_for(Queue& q, DynamicMap map) {
+QuantizationTable const* table_for(memory::Queue& q, DynamicMap map) {
   if (!q.native_stream()) return &host_table(map);  // a planned pass reads no table
   // the driver may be gone before static objects are
   static auto const& of_signed = *new memory::Buffer(table_on_device(DynamicMap::signed_values));
