@@ -111,7 +111,9 @@ TEST(OneBitLamb, ScalingsAndFactorsAreThoseOfEachParameter) {
       }
       double const wanted =
           squares > 0.0 ? 1.0 / std::sqrt(squares / static_cast<double>(numel)) : 0.0;
-      if (numel > 0) EXPECT_NEAR(scaling[k], wanted, 1e-5 * wanted) << k;
+      if (numel > 0) {
+        EXPECT_NEAR(scaling[k], wanted, 1e-5 * wanted) << k;
+      }
     }
     for (std::int64_t i = 0; i < at; ++i)
       fresh[static_cast<std::size_t>(i)] *= 0.4f + 0.01f * static_cast<float>(i % 150);

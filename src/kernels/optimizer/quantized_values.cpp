@@ -9,6 +9,7 @@
 #include "optimizer/quantized_chunk.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::kernels {
