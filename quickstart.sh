@@ -8,7 +8,7 @@
 #   --train_file FILE   train on this text instead of the Jargon File (Debian package jargon-text)
 #   --output_dir DIR    where the run goes                                        (default: out/quickstart)
 #   --max_steps N       optimizer steps; the default trains for about two minutes on two cores
-#   --build-dir DIR     where to build                                            (default: build/quickstart)
+#   --build-dir DIR     where to build; tests in DIR-tests, for GPUs in DIR-cuda  (default: build/quickstart)
 #   --jobs N            compile jobs                                              (default: number of cores)
 #   --no-install        do not install packages; name the missing ones and continue
 #   -h, --help          this text
@@ -42,12 +42,12 @@ done
 [[ -z $text || -r $text ]] || die 74 "cannot read the training text '$text'"
 
 packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libopenblas-openmp-dev
-          nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-dev zlib1g-dev libzstd-dev
+          nlohmann-json3-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-dev zlib1g-dev libzstd-dev
           libsentencepiece-dev liburing-dev)
 [[ $goal == run && -z $text ]] && packages+=(jargon-text)
 [[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jsonschema shellcheck jargon-text
                                 slurmctld slurmd slurm-client libpmix2 iproute2 lmod strace)
-[[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file)
+[[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file doxygen mkdocs)
 [[ $goal == test ]] && packages+=(clang-14 libclang-rt-14-dev clang-format-14)  # libFuzzer; lint.format
 
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}   # ccache compiles once for checkouts in several directories
@@ -72,17 +72,29 @@ install_packages() {
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-build_targets() {   # TARGET ...
-  local with_tests=OFF cpu
-  [[ $goal == test ]] && with_tests=ON
+configure() {   # DIRECTORY OPTION ...
+  local tree=$1 cpu
   cpu=$(grep -m1 '^flags' /proc/cpuinfo | sha256sum)   # a build tree that moved to another processor is configured again
-  mkdir -p "$build"
-  if [[ ! -f $build/build.ninja || $goal == test || $(cat "$build/processor" 2>/dev/null) != "$cpu" ]]; then
-    echo "$cpu" >"$build/processor"
-    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=$with_tests -DTESSERA_BUILD_BENCH=$with_tests \
-      >"$build.configure.log" 2>&1 || { tail -30 "$build.configure.log" >&2; die 70 "configuring failed; the complete log is in $build.configure.log"; }
+  mkdir -p "$tree"
+  if [[ ! -f $tree/build.ninja || $goal == test || $(cat "$tree/processor" 2>/dev/null) != "$cpu" ]]; then
+    echo "$cpu" >"$tree/processor"
+    cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release "${@:2}" \
+      >"$tree.configure.log" 2>&1 || { tail -30 "$tree.configure.log" >&2; die 70 "configuring failed; the complete log is in $tree.configure.log"; }
   fi
+}
+
+# The programs as users get them, compiled in few large units: the fastest build from nothing.
+build_programs() {   # TARGET ...
+  configure "$build" -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_BENCH=OFF -DTESSERA_UNITY=ON
   cmake --build "$build" --parallel "$jobs" --target "$@"
+}
+
+# A test that fails or runs out of time is not repeated; what a test itself had to begin again is said at the end.
+run_ctest() {   # BUILD [OPTION ...]
+  local status=0
+  ctest --test-dir "$1" "${@:2}" --output-on-failure --no-tests=error || status=$?
+  grep -ah '^RETRIED' "$1/Testing/Temporary/LastTest.log" || true
+  return $status
 }
 
 show() { printf '\n$'; printf ' %q' "$@"; printf '\n'; "$@"; }   # prints a command as a user would type it, then runs it
@@ -94,7 +106,7 @@ test_cuda_build() {
   nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || { say "no nvcc on this machine: skipping the build for GPUs"; return 0; }
   echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1 || { say "no nccl.h on this machine: skipping the build for GPUs"; return 0; }
   say "building for GPUs (${TESSERA_CUDA_ARCHITECTURES:-90})"
-  cmake --preset cuda -B "$build-cuda" "-DTESSERA_TEST_FOLDERS=gpu;bench" -DCMAKE_CUDA_COMPILER="$nvcc" \
+  cmake --preset cuda -B "$build-cuda" -DTESSERA_UNITY=ON "-DTESSERA_TEST_FOLDERS=gpu;bench" -DCMAKE_CUDA_COMPILER="$nvcc" \
     -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
     { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the complete log is in $log"; }
   cmake --build "$build-cuda" --parallel "$jobs" --target gpu_suite benchmarks
@@ -102,7 +114,7 @@ test_cuda_build() {
     TESSERA_CUOBJDUMP=$(cd "$build-cuda/tools" && pwd)/cuobjdump
     export TESSERA_CUOBJDUMP
   fi
-  ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --parallel $((2 * jobs)) --repeat after-timeout:2 --no-tests=error
+  run_ctest "$build-cuda" -L gpu -L install --parallel $((2 * jobs))
 }
 
 # environment-modules conflicts with lmod in Debian: the tests use its files without installing the package.
@@ -116,20 +128,25 @@ unpack_environment_modules() {
 }
 
 run_tests() {
-  unpack_environment_modules
   test_cuda_build
-  say "building everything"
-  build_targets all
+  (steps=4 output=$build-smoke; main_job)   # the programs that users get
+  say "building everything with contracts, and warnings as errors"
+  build=$build-tests
+  unpack_environment_modules
+  configure "$build" -DTESSERA_BUILD_TESTS=ON -DTESSERA_BUILD_BENCH=ON -DTESSERA_ASSERTIONS=ON -DTESSERA_WERROR=ON -DTESSERA_TIME_COMPILES=ON \
+    "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG"
+  cmake --build "$build" --parallel "$jobs"
+  tests/lint/build_time.py "$build"
   say "testing"
-  # more tests than cores: most wait for programs to start and end, for files and for time limits. A test that ran out of time on a busy machine gets a second try.
-  ctest --test-dir "$build" -LE matrix --output-on-failure --parallel $((4 * jobs)) --repeat after-timeout:2 --no-tests=error   # the reshard matrix: ctest --test-dir "$build" -L matrix
+  # more tests than cores: most wait for programs to start and end, for files and for time limits
+  run_ctest "$build" -LE matrix --parallel $((4 * jobs))   # the reshard matrix: ctest --test-dir "$build" -L matrix
 }
 
 main_job() {
   local bin=$build/bin corpus=$output.txt root=()
   if [[ ! -x $bin/tessera-train || -n $(find src include cmake CMakeLists.txt -newer "$bin/tessera-train" -print -quit) ]]; then
-    say "building Tessera"
-    build_targets tessera-train tessera
+    say "building tessera-train"
+    build_programs tessera-train
     touch "$bin/tessera-train"
   fi
   mkdir -p "$(dirname "$output")"
@@ -146,6 +163,8 @@ main_job() {
     --lr_scheduler_type cosine --warmup_steps 30 --logging_steps 20 --save_steps $(((steps + 1) / 2)) --save_total_limit 2 --seed 1 \
     --do_generate --prompt "A hacker is" --max_new_tokens 60 --temperature 0.8 --top_k 40
 
+  say "building tessera and zero-to-fp32"
+  build_programs tessera
   say "consolidating the last checkpoint into one fp32 file, as a login node would"
   show "$bin/zero-to-fp32" "$output" "$output/fp32.safetensors"
   say "drawing the loss curve"

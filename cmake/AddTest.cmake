@@ -13,7 +13,7 @@ function(tessera_add_test file)
   cmake_path(GET file FILENAME base)
   string(REGEX REPLACE "^(.*)\\.test\\.cpp$" "${layer}.\\1" name "${base}")
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 300)
   endif()
   set(sanitizer)
   if(TESSERA_SANITIZE)  # instrumented code runs several times slower; the MPI library's own leaks are not ours
@@ -39,7 +39,7 @@ function(tessera_add_test file)
   set_target_properties(test.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
   target_link_libraries(test.${name} PRIVATE tessera_${layer} tessera_flags ${arg_LIBS})
   if(NOT layer STREQUAL kernels)  # a third of the time to compile; tests of kernels have loops of kernels in them
-    target_compile_options(test.${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(test.${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)  # -O0: sanitizers
   endif()
   # Only where it is read: the path of this checkout in a compiler call hides it from a shared compiler cache.
   file(GLOB fixtures "${PROJECT_SOURCE_DIR}/tests/${layer}/*.hpp")

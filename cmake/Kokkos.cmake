@@ -96,6 +96,7 @@ else()
   set(TESSERA_KOKKOS_BUILD "${PROJECT_BINARY_DIR}/kokkos")
   set(TESSERA_KOKKOS_TREE "${PROJECT_BINARY_DIR}/kokkos-tree")   # of cmake/Install.cmake
   add_subdirectory("${kokkos_dir}" "${TESSERA_KOKKOS_BUILD}" EXCLUDE_FROM_ALL SYSTEM)   # not its install rules, which install scripts too
+  set_target_properties(kokkoscore PROPERTIES UNITY_BUILD ${TESSERA_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endif()
 
 if(TESSERA_ENABLE_CUDA)

@@ -3,8 +3,19 @@
 #
 #   tessera_add_layer(zero USES core memory kernels comm optim PRIVATE_LIBS Kokkos::kokkos)
 #
-# Sources are all of src/<layer>/**/*.cpp; public headers all of include/tessera/<layer>/*.hpp. SEES names parts of lower layers whose private
-# headers the layer includes, as they do.
+# Sources are all of src/<layer>/**/*.cpp. Headers that other layers may include are "tessera/<layer>/x.hpp": the public ones, which are
+# installed, in include/tessera/<layer>, the others in src/<layer>/shared. SEES names parts of lower layers whose private headers the layer
+# includes, as they do.
+
+# The include view of a layer ("core") or part ("zero/layout"): links to the folders of its headers, so that the compiler finds them as
+# "tessera/<folder>/x.hpp", and no others.
+function(tessera_make_view view folder)
+  cmake_path(GET folder PARENT_PATH parent)
+  file(MAKE_DIRECTORY "${view}/public/tessera/${parent}" "${view}/shared/tessera/${parent}")
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/include/tessera/${folder}" "${view}/public/tessera/${folder}" SYMBOLIC)
+  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/shared" "${view}/shared/tessera/${folder}" SYMBOLIC)
+endfunction()
+
 function(tessera_add_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;SEES;PRIVATE_LIBS;DEFINITIONS")
   foreach(used IN LISTS arg_USES)
@@ -13,26 +24,14 @@ function(tessera_add_layer layer)
     endif()
   endforeach()
 
-  # The include view of this layer: <build>/layer-include/<layer>/tessera/<layer> -> include/tessera/<layer>
   set(view "${PROJECT_BINARY_DIR}/layer-include/${layer}")
-  file(MAKE_DIRECTORY "${view}/tessera")
-  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/include/tessera/${layer}" "${view}/tessera/${layer}" SYMBOLIC)
+  tessera_make_view("${view}" ${layer})
   file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/tessera/${layer}/*.hpp")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*.cpp")
-
-  if(NOT sources)
-    message(STATUS "layer ${layer} has no sources yet")
-    add_library(tessera_${layer} INTERFACE)
-    target_include_directories(tessera_${layer} INTERFACE "$<BUILD_INTERFACE:${view}>")
-    list(TRANSFORM arg_USES PREPEND tessera_)
-    target_link_libraries(tessera_${layer} INTERFACE ${arg_USES})
-    set_property(GLOBAL APPEND PROPERTY TESSERA_LAYERS ${layer})
-    return()
-  endif()
   add_library(tessera_${layer} STATIC ${sources})
   add_library(Tessera::${layer} ALIAS tessera_${layer})
   set_target_properties(tessera_${layer} PROPERTIES EXPORT_NAME ${layer} LINKER_LANGUAGE CXX)
-  target_include_directories(tessera_${layer} PUBLIC "$<BUILD_INTERFACE:${view}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
+  target_include_directories(tessera_${layer} PUBLIC "$<BUILD_INTERFACE:${view}/public;${view}/shared>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
                                               PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/${layer}")
   foreach(part IN LISTS arg_SEES)
     target_include_directories(tessera_${layer} PRIVATE "$<TARGET_PROPERTY:tessera_${part},INCLUDE_DIRECTORIES>")
@@ -53,9 +52,9 @@ endfunction()
 #   tessera_add_part(checkpoint interchange ON format USES core memory optim PRIVATE_LIBS ZLIB::ZLIB)
 #   tessera_join_parts(checkpoint)   # tessera_checkpoint: all parts
 #
-# Sources: src/<layer>/<part>/**/*.cpp; public headers: include/tessera/<layer>/<part>/*.hpp ("tessera/<layer>/<part>/x.hpp"); private
-# headers: src/<layer>/<part>/**/*.hpp ("<part>/x.hpp"). DEVICE names the sources that include Kokkos, ALL for every one: they are compiled
-# for the device.
+# Sources: src/<layer>/<part>/**/*.cpp. Headers for other layers, "tessera/<layer>/<part>/x.hpp": include/tessera/<layer>/<part> (public) and
+# src/<layer>/<part>/shared. Private headers: src/<layer>/<part>/**/*.hpp ("<part>/x.hpp"). DEVICE names the sources that include Kokkos,
+# ALL for every one: they are compiled for the device.
 function(tessera_add_part layer part)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ON;USES;PRIVATE_LIBS;DEFINITIONS;DEVICE")
   set(name ${layer}_${part})
@@ -65,8 +64,8 @@ function(tessera_add_part layer part)
     endif()
   endforeach()
   set(view "${PROJECT_BINARY_DIR}/layer-include/${name}")
-  file(MAKE_DIRECTORY "${view}/public/tessera/${layer}" "${view}/private")
-  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/include/tessera/${layer}/${part}" "${view}/public/tessera/${layer}/${part}" SYMBOLIC)
+  tessera_make_view("${view}" ${layer}/${part})
+  file(MAKE_DIRECTORY "${view}/private")
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/${part}" "${view}/private/${part}" SYMBOLIC)
   file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/tessera/${layer}/${part}/*.hpp")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/${part}/*.cpp")
@@ -81,7 +80,7 @@ function(tessera_add_part layer part)
   add_library(tessera_${name} STATIC ${sources})
   add_library(Tessera::${name} ALIAS tessera_${name})
   set_target_properties(tessera_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
-  target_include_directories(tessera_${name} PUBLIC "$<BUILD_INTERFACE:${view}/public>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
+  target_include_directories(tessera_${name} PUBLIC "$<BUILD_INTERFACE:${view}/public;${view}/shared>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
                                              PRIVATE "${view}/private")
   foreach(lower IN LISTS arg_ON)
     if(NOT TARGET tessera_${layer}_${lower})

@@ -1,4 +1,4 @@
-# Writes the modulefiles of both languages; also as a script: cmake -DOUT=DIR -DVERSION=0.1.0 -DDEPENDS="openmpi/4.1;hdf5/1.14" -P ModuleText.cmake
+# Writes the modulefiles of both languages; also as a script: cmake -DOUT=DIR -DVERSION=0.2.0 -DDEPENDS="openmpi/4.1;hdf5/1.14" -P ModuleText.cmake
 function(tessera_write_modulefiles out version depends)
   set(PROJECT_VERSION "${version}")
   set(TESSERA_MODULE_DEPENDS_LUA "")

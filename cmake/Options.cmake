@@ -10,6 +10,8 @@ option(TESSERA_ENABLE_ARROW "Read Parquet and Arrow files (needs Apache Arrow's 
 set(TESSERA_CUDA_ARCHITECTURES "auto" CACHE STRING "GPU architectures of device code, such as 90 or 80;90; auto: 80, 90, and 100 where nvcc knows it")
 set(TESSERA_CUDA_RUNTIME "Static" CACHE STRING "How the CUDA runtime is linked: Static or Shared")
 set(TESSERA_CUDNN_FRONTEND "" CACHE PATH "Directory with cudnn_frontend.h (PyPI's nvidia-cudnn-frontend has it in include/); empty: looked for, else fetched by pip; OFF: build without")
+option(TESSERA_UNITY "Compile several sources as one unit: a build from nothing is faster, one after a change slower" OFF)
+option(TESSERA_TIME_COMPILES "Write the processor time of each compiler call to compile_times.txt" OFF)
 option(TESSERA_ASSERTIONS "Check contracts (TESSERA_EXPECT/ENSURE) at run time" OFF)
 set(TESSERA_SANITIZE OFF CACHE STRING "Sanitizers: OFF, ON (address and undefined behavior) or thread")
 option(TESSERA_WERROR "Treat compiler warnings as errors" OFF)
@@ -34,6 +36,10 @@ if(PROJECT_IS_TOP_LEVEL)
   if(TESSERA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set(CMAKE_CXX_COMPILER_LAUNCHER "${TESSERA_CCACHE}")
   endif()
+endif()
+
+if(TESSERA_TIME_COMPILES)
+  set_property(GLOBAL PROPERTY RULE_LAUNCH_COMPILE "${PROJECT_SOURCE_DIR}/cmake/time-compile.sh ${PROJECT_BINARY_DIR}/compile_times.txt")
 endif()
 
 # An explicit level instead of -march=native: objects in a shared compiler cache then never outlive the machine they suit.

@@ -24,7 +24,7 @@ OWNS = {
 
 LIBRARIES = [("MPI::", "MPI"), ("NCCL", "NCCL"), ("KOKKOS", "Kokkos"), ("TesseraGemm", "oneDNN or CBLAS"),
              ("hdf5", "HDF5"), ("HWLOC", "hwloc"), ("PCRE2", "PCRE2"), ("UTF8PROC", "utf8proc"), ("YAML", "libyaml"), ("ZLIB", "zlib"),
-             ("nlohmann", "nlohmann-json"), ("CLI11", "CLI11")]
+             ("nlohmann", "nlohmann-json")]
 
 WORDS, HEIGHT, PAD = 180, 84, 10          # a layer: its words, which have the parts beside them
 CHIP, CHIP_GAP, CHIP_GUTTER = 21, 8, 16   # a part: its height, and the distances to others
@@ -60,7 +60,7 @@ def layers(root):
         layer.libraries += [label for mark, label in LIBRARIES
                             if mark in rest and label not in layer.libraries]
     cli = Layer()
-    cli.uses, cli.libraries = [name for name in found if name != "core"], ["CLI11"]
+    cli.uses, cli.libraries = [name for name in found if name != "core"], []
     found["cli"] = cli
     return found
 
@@ -72,7 +72,7 @@ def rows_of_parts(layer):
 
 
 def draw_layer(picture, name, layer, parts, box):
-    """The words of a layer, and its parts beside them."""
+    """The words of a layer, and its parts next to them."""
     x, y, width, height = box
     picture.box(x, y, width, height, PALE_BLUE, BLUE)
     words = y + (height - HEIGHT) / 2

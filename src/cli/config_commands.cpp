@@ -15,7 +15,6 @@
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -94,41 +93,13 @@ void check(CheckArguments const& a) {
   auto tree = config::describe(resolved);
   if (known == 0) describe_automatic_sizes(resolved, tree);
   fmt::print("{}\n", tree.dump(2));
-  for (auto const* notes : {&arguments.hints, &std::as_const(resolved).notes})
-    for (auto const& note : *notes) fmt::print(stderr, "note: {}\n", note);
+  auto const& notes = std::as_const(resolved);
+  for (auto const* list : {&arguments.hints, &notes.notes, &notes.notes_on_cpus})
+    if (list != &notes.notes_on_cpus || arguments.device_memory.empty())
+      for (auto const& note : *list) fmt::print(stderr, "note: {}\n", note);
   auto const world_size = a.ranks ? config::WorldSize::known : config::WorldSize::assumed;
   for (auto const& trap : config::find_traps(arguments, resolved, world_size))
     fmt::print(stderr, "trap: {}\n", trap);
-}
-
-/// The options of @p table that @p key names: completely, or by the last part of a dotted name.
-std::string explanations(config::OptionTable const& table, std::string const& key,
-                         char const* where) {
-  std::string out;
-  auto const add = [&](config::Option const& option) {
-    out += fmt::format("{}{} ({})\n{}", out.empty() ? "" : "\n", option.name, where,
-                       config::explain(option));
-  };
-  if (auto const* exact = table.find(key))
-    add(*exact);
-  else
-    for (auto const& option : table.options())
-      if (option.name.ends_with("." + key) || option.name.starts_with(key + ".")) add(option);
-  return out;
-}
-
-void explain(std::string const& key) {
-  std::string const in_json = explanations(config::deepspeed_table(), key, "DeepSpeed JSON"),
-                    in_flags = explanations(config::argument_table(), key, "tessera-train");
-  if (in_json.empty() && in_flags.empty()) {
-    auto names = config::argument_table().names();
-    for (auto const& name : config::deepspeed_table().names()) names.push_back(name);
-    std::string const near = config::nearest_name(key, names);
-    throw UsageError(concat("no option or key is named '", key, "'",
-                            near.empty() ? "; tessera config page prints all of them"
-                                         : concat("; did you mean ", near, "?")));
-  }
-  fmt::print("{}{}{}", in_flags, in_flags.empty() || in_json.empty() ? "" : "\n", in_json);
 }
 
 struct RateArguments {
@@ -151,53 +122,48 @@ void print_rates(RateArguments const& a) {
   fmt::print("{}\n", a.plot);
 }
 
-void add_check_options(CLI::App& app, CheckArguments& a) {
-  app.add_option("--ranks,--world_size,--world-size", a.ranks, "Number of ranks (default: 1)")
-      ->check(number_from(1));
-  app.add_option("--hidden_size", a.hidden_size,
-                 "Hidden size of the model, for sizes that are \"auto\" (default: that of the "
-                 "model in the options)")
-      ->check(number_from(1));
-  app.add_option("file", a.first,
-                 "A DeepSpeed JSON, a run file of tessera-train, or Accelerate's YAML");
-  app.add_option("options", a.options, "Options of tessera-train, after --");
+void add_check_options(Command& app, CheckArguments& a) {
+  app.add("--ranks,--world_size", a.ranks, "number of ranks (default: 1)").at_least(1);
+  app.add("--hidden_size", a.hidden_size,
+          "hidden size of the model, for sizes that are \"auto\" (default: that of the "
+          "model in the options)")
+      .at_least(1);
+  app.add("file FILE", a.first,
+          "a DeepSpeed JSON, a run file of tessera-train, or Accelerate's YAML");
+  app.add_rest("options", a.options, "options of tessera-train", Command::Rest::training);
 }
 
 }  // namespace
 
-void add_config_commands(CLI::App& app) {
-  auto* group =
-      app.add_subcommand("config", "Check configurations; print the reference of all options");
-  group->require_subcommand(1);
+void add_config_commands(Command& app) {
+  auto& group =
+      app.add_command("config", "Check configurations; print the reference of all options");
   auto const a = std::make_shared<CheckArguments>();
-  auto* check_app = group->add_subcommand(
+  auto& check_app = group.add_command(
       "check",
       "Resolve a DeepSpeed JSON, a run file or options of tessera-train as a run does, and print "
       "every value with its origin");
-  add_check_options(*check_app, *a);
-  check_app->callback([a] { check(*a); });
+  add_check_options(check_app, *a);
+  check_app.run([a] { check(*a); });
   auto const key = std::make_shared<std::string>();
-  auto* explain_app = group->add_subcommand(
+  auto& explain_app = group.add_command(
       "explain", "Explain an option of tessera-train or a key of the DeepSpeed JSON");
-  explain_app->add_option("key", *key, "Its name: zero_optimization.stage, stage or bf16")
-      ->required();
-  explain_app->callback([key] { explain(*key); });
+  explain_app.add("key", *key, "its name: zero_optimization.stage, stage or bf16").required();
+  explain_app.run([key] { fmt::print("{}", config::explain(*key)); });
   auto const rates = std::make_shared<RateArguments>();
-  auto* rates_app = group->add_subcommand(
-      "lr", "Print the learning rate of every step as CSV, or draw it as SVG");
-  rates_app->add_option("--steps", rates->steps, "Optimizer steps of the run")
-      ->required()
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10'000'000}));
-  rates_app->add_option("--plot", rates->plot, "SVG file to write instead");
-  add_check_options(*rates_app, rates->check);
-  rates_app->callback([rates] { print_rates(*rates); });
+  auto& rates_app =
+      group.add_command("lr", "Print the learning rate of every step as CSV, or draw it as SVG");
+  rates_app.add("--steps", rates->steps, "optimizer steps of the run")
+      .required()
+      .between(1, 10'000'000);
+  rates_app.add("--plot FILE", rates->plot, "SVG file to write instead");
+  add_check_options(rates_app, rates->check);
+  rates_app.run([rates] { print_rates(*rates); });
   auto const which = std::make_shared<std::string>();
-  auto* page = group->add_subcommand(
+  auto& page = group.add_command(
       "page", "Print the Markdown reference of the flags or of the DeepSpeed keys");
-  page->add_option("which", *which, "flags or deepspeed")
-      ->required()
-      ->check(one_of({"flags", "deepspeed"}));
-  page->callback([which] {
+  page.add("which", *which, "flags or deepspeed").required().one_of({"flags", "deepspeed"});
+  page.run([which] {
     fmt::print("{}", *which == "flags" ? config::arguments_page() : config::deepspeed_page());
   });
 }

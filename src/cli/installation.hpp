@@ -17,7 +17,7 @@ std::filesystem::path sibling_program(std::string const& name);
 /// An installed file: <prefix>/share/tessera/<relative>. A build folder has the same layout, with
 /// links to the source tree. Empty when it is missing.
 std::filesystem::path shipped_file(std::filesystem::path const& relative);
-/// The same for the program @p program.
+/// Finds an installed file relative to the program @p program.
 std::filesystem::path shipped_file(std::filesystem::path const& relative,
                                    std::filesystem::path const& program);
 

@@ -59,20 +59,19 @@ std::int64_t recorded_exit_code(ConfigTree const& status, fs::path const& run, s
   return status.get_int("exit_code", static_cast<int>(ExitCode::internal));
 }
 
-void add_status(CLI::App& app) {
+void add_status(Command& app) {
   auto const a = std::make_shared<StatusArguments>();
-  auto* status = app.add_subcommand("status", "Print the state of a run, from its status.json");
+  auto& status = app.add_command("status", "Print the state of a run, from its status.json");
   status
-      ->add_option(
-          "run", a->words,
-          "The run's output_dir; or, after --, the arguments of tessera-train that contain it")
-      ->required();
-  status->add_flag("--code", a->code,
-                   "Print only the exit code; fails while the run has not ended");
-  status->add_option(
-      "--since", a->since,
-      "With --code: fail if the status was written before this time (seconds since 1970)");
-  status->callback([a] {
+      .add_rest(
+          "run DIR", a->words,
+          "the run's output_dir; or, after --, the arguments of tessera-train that contain it",
+          Command::Rest::own)
+      .required();
+  status.add("--code", a->code, "print only the exit code; fails while the run has not ended");
+  status.add("--since", a->since,
+             "with --code: fail if the status was written before this time (seconds since 1970)");
+  status.run([a] {
     auto const run = run_directory_of(a->words);
     if (a->code)
       fmt::print("{}\n", recorded_exit_code(read_status(run), run, a->since));

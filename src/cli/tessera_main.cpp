@@ -1,18 +1,16 @@
 // tessera: the tools for login nodes. Under the name zero-to-fp32 it only consolidates, with the
 // arguments of DeepSpeed's script.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "launch/launch_command.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/train/report/version.hpp"
-#include "validators.hpp"
 
 namespace {
 
@@ -23,22 +21,12 @@ int report(std::string const& program, Error const& error) {
   return static_cast<int>(error.code());
 }
 
-/// Errors of CLI11 (unknown option, missing argument) exit with 64; --help and --version with 0.
-int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& program) {
+/// UsageError exits with 64; --help and --version with 0.
+int parse_and_run(cli::Command& app, std::vector<std::string> const& words,
+                  std::string const& program) {
   try {
-    std::vector<std::string> words =
-        cli::with_training_options(app, cli::launch_words(app, {argv + 1, argv + argc}));
-    std::ranges::reverse(words);  // CLI11 takes a vector from its end
-    app.parse(std::move(words));
+    app(words);
     return 0;
-  } catch (CLI::CallForHelp const& e) {
-    return app.exit(e);
-  } catch (CLI::CallForAllHelp const& e) {
-    return app.exit(e);
-  } catch (CLI::CallForVersion const& e) {
-    return app.exit(e);
-  } catch (CLI::ParseError const& e) {
-    return report(program, UsageError(cli::usage_error(app, {argv + 1, argv + argc}, e)));
   } catch (Error const& e) {
     return report(program, e);
   } catch (std::exception const& e) {
@@ -52,19 +40,17 @@ int main(int argc, char** argv) {
   std::string const program =
       std::filesystem::path(argc > 0 ? argv[0] : "tessera").filename().string();
   bool const consolidates = program == "zero-to-fp32" || program == "zero_to_fp32";
-  CLI::App app(consolidates ? "Consolidates a ZeRO checkpoint into fp32 weights, streaming with at "
-                              "most 256 MiB of memory."
-                            : "Tessera's tools for login nodes: no MPI, no GPU.",
-               consolidates ? program : "tessera");
-  app.set_version_flag("--version",
-                       [program] { return train::version_text(program, train::build_versions()); });
+  cli::Command app(consolidates ? program : "tessera",
+                   consolidates
+                       ? "Consolidates a ZeRO checkpoint into fp32 weights, streaming with at "
+                         "most 256 MiB of memory."
+                       : "Tessera's tools for login nodes: no MPI, no GPU.");
+  app.version([program] { return train::version_text(program, train::build_versions()); });
   if (consolidates) {
     cli::add_consolidate(app);
   } else {
-    app.require_subcommand(1);
-    app.get_formatter()->column_width(34);
     cli::add_checkpoint_commands(app);
-    cli::add_consolidate(*app.add_subcommand(
+    cli::add_consolidate(app.add_command(
         "zero-to-fp32",
         "Consolidate a checkpoint into fp32 weights (also a program of that name)"));
     cli::add_import(app);
@@ -81,5 +67,5 @@ int main(int argc, char** argv) {
                       cli::add_selftest, cli::add_bench_comm, cli::add_manual})
       add(app);
   }
-  return parse_and_run(app, argc, argv, program);
+  return parse_and_run(app, {argv + std::min(argc, 1), argv + argc}, program);
 }

@@ -18,7 +18,6 @@
 #include "tessera/data/sequences/tokenized_files.hpp"
 #include "tessera/data/sequences/tokenizer_training.hpp"
 #include "tessera/data/tokenizer/tokenizer.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -63,7 +62,8 @@ class ProgressLine {
 };
 
 struct TokenizeArguments {
-  std::string tokenizer, text, file;
+  std::string tokenizer, file;
+  std::optional<std::string> text;
   data::TokenizeRequest request;
   bool skip_broken_records = false;
 };
@@ -79,82 +79,76 @@ void write_ids(TokenizeArguments const& a) {
                                    [&](auto const& progress) { line.update(progress); }));
 }
 
-void print_ids(TokenizeArguments const& a, bool has_text) {
+void print_ids(TokenizeArguments const& a) {
   auto const tokenizer = data::load_tokenizer(a.tokenizer);
   bool const from_file = !a.file.empty() && a.file != "-";
   std::vector<std::int32_t> ids;
-  tokenizer->encode(from_file ? read_text(a.file) : has_text ? a.text : standard_input(), ids);
+  bool const has_text = a.text && *a.text != "-";
+  tokenizer->encode(from_file ? read_text(a.file) : has_text ? *a.text : standard_input(), ids);
   fmt::print("{}\n", fmt::join(ids, " "));
 }
 
 }  // namespace
 
-void add_tokenize(CLI::App& app) {
+void add_tokenize(Command& app) {
   auto const a = std::make_shared<TokenizeArguments>();
   a->request.threads = static_cast<int>(allowed_cores().size());
-  auto* tokenize = app.add_subcommand("tokenize",
-                                      "Print the token ids of a text, a file or standard input, or "
-                                      "write those of text files to train from");
+  auto& tokenize = app.add_command("tokenize",
+                                   "Print the token ids of a text, a file or standard input, or "
+                                   "write those of text files to train from");
   tokenize
-      ->add_option("tokenizer", a->tokenizer,
-                   "Directory with tokenizer.json, or vocab.json and merges.txt")
-      ->required();
-  auto* const text =
-      tokenize->add_option("text", a->text, "Text to tokenize; - or none: standard input");
-  auto* const file = tokenize->add_option("-f,--file", a->file,
-                                          "File to tokenize; -: standard input; with --output "
-                                          "files as --train_file names them");
-  file->excludes(text);
-  auto* const output =
-      tokenize->add_option("-o,--output", a->request.output,
-                           "Write the ids of each record to FILE.bin and FILE.idx (Megatron's "
-                           "format), which --train_file reads");
-  output->needs(file);
+      .add("tokenizer DIR", a->tokenizer,
+           "directory with tokenizer.json, or vocab.json and merges.txt")
+      .required();
+  tokenize.add("text TEXT", a->text, "text to tokenize; - or none: standard input");
   tokenize
-      ->add_flag("--append_eos", a->request.append_eos, "Append the end-of-text token to records")
-      ->needs(output);
+      .add("-f,--file FILE", a->file,
+           "file to tokenize; -: standard input; with --output "
+           "files as --train_file names them")
+      .excludes("text");
   tokenize
-      ->add_flag("--skip_broken_records", a->skip_broken_records,
-                 "Leave out records that cannot be read, with a warning")
-      ->needs(output);
+      .add("-o,--output PATH", a->request.output,
+           "write the ids of each record to FILE.bin and FILE.idx (Megatron's "
+           "format), which --train_file reads")
+      .needs("file");
+  tokenize.add("--append_eos", a->request.append_eos, "append the end-of-text token to records")
+      .needs("output");
   tokenize
-      ->add_option("--threads", a->request.threads, "Threads that tokenize (default: the cores)")
-      ->check(number_from(1))
-      ->needs(output);
-  tokenize->callback([a, text] {
+      .add("--skip_broken_records", a->skip_broken_records,
+           "leave out records that cannot be read, with a warning")
+      .needs("output");
+  tokenize.add("--threads", a->request.threads, "threads that tokenize (default: the cores)")
+      .at_least(1)
+      .needs("output");
+  tokenize.run([a] {
     if (!a->request.output.empty())
       write_ids(*a);
     else
-      print_ids(*a, text->count() > 0 && a->text != "-");
+      print_ids(*a);
   });
 }
 
-void add_tokenizer(CLI::App& app) {
+void add_tokenizer(Command& app) {
   auto const a = std::make_shared<data::TokenizerTrainingRequest>();
   a->vocabulary_size = 30000;
-  auto* tokenizer = app.add_subcommand("tokenizer", "Train a tokenizer");
-  tokenizer->require_subcommand(1);
-  auto* train = tokenizer->add_subcommand(
+  auto& tokenizer = app.add_command("tokenizer", "Train a tokenizer");
+  auto& train = tokenizer.add_command(
       "train", "Train a BPE tokenizer with the merges of Hugging Face's trainer");
   train
-      ->add_option("files", a->text,
-                   "Text files: one, several separated by commas, or a pattern in quotes")
-      ->required();
-  train->add_option("-o,--output", a->output, "Directory for tokenizer.json")->required();
+      .add("files FILES", a->text,
+           "text files: one, several separated by commas, or a pattern in quotes")
+      .required();
+  train.add("-o,--output PATH", a->output, "directory for tokenizer.json").required();
   train
-      ->add_option("--vocab_size,--vocab-size", a->vocabulary_size,
-                   "Number of tokens with the special tokens and the alphabet")
-      ->check(number_from(2))
-      ->capture_default_str();
-  train
-      ->add_option("--min_frequency,--min-frequency", a->min_frequency,
-                   "Merge only pairs that occur this often")
-      ->check(number_from(0))
-      ->capture_default_str();
-  train->add_option("--like", a->like,
-                    "Tokenizer directory whose other parts and special tokens are kept (default: "
-                    "GPT-2's)");
-  train->callback([a] {
+      .add("--vocab_size", a->vocabulary_size,
+           "number of tokens with the special tokens and the alphabet")
+      .at_least(2);
+  train.add("--min_frequency", a->min_frequency, "merge only pairs that occur this often")
+      .at_least(0);
+  train.add("--like DIR", a->like,
+            "tokenizer directory whose other parts and special tokens are kept (default: "
+            "GPT-2's)");
+  train.run([a] {
     std::int64_t const tokens = data::train_tokenizer(*a);
     fmt::print("wrote {} with {}{}\n", (a->output / "tokenizer.json").string(),
                counted(tokens, "token"),

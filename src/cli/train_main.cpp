@@ -117,7 +117,8 @@ train::Deadline deadline_of(config::TrainingArguments const& arguments,
 }
 
 /// A job with more tasks than ranks is legal, but rarely meant.
-void warn_of_environment(topology::LauncherFacts facts, topology::RankInfo const& info) {
+void warn_of_environment(topology::LauncherFacts facts, topology::RankInfo const& info,
+                         config::TrainingArguments const& arguments) {
   if (facts.launcher == topology::Launcher::none && !facts.node_file.empty()) {
     std::ifstream file(facts.node_file);
     facts.job_tasks = topology::ranks_in_node_file(file);
@@ -127,9 +128,18 @@ void warn_of_environment(topology::LauncherFacts facts, topology::RankInfo const
     log::warning(text);
   auto const problem = topology::unused_allocation(facts, info.world_size, info.node_count);
   if (!problem.empty()) log::warning(problem);
+  if (arguments.use_cpu || !problem.empty()) return;
+  std::string const gpus =
+      memory::built_with_cuda() ? topology::gpu_mismatch(facts, info.local_size)
+      : !facts.gpus || !facts.slurm
+          ? ""
+          : concat("the job has GPUs (", facts.gpus_variable,
+                   "), but this program was built without CUDA and computes on CPUs; use "
+                   "a build with CUDA, or --use_cpu if that is meant");
+  if (!gpus.empty()) log::warning(gpus);
 }
 
-/// With comms_logger every operation is measured; null without it.
+/// Makes collectives that measure every operation for comms_logger; null without it.
 comm::TimedCollectives* add_comms_logger(config::TrainingArguments const& arguments,
                                          std::unique_ptr<comm::Collectives>& comm) {
   auto const logger = config::reporting_of(arguments).comms_logger;
@@ -153,7 +163,8 @@ comm::NcclOptions nccl_options(config::TrainingArguments const& arguments) {
           comm::nccl_cta_policy(arguments.nccl_cta_policy)};
 }
 
-/// After an error other ranks may have ended: then rank 0 reports what it has measured.
+/// Reports the collectives. After an error other ranks may have ended: then rank 0 reports what it
+/// has measured.
 void report_collectives(comm::TimedCollectives& timed, ExitCode code,
                         std::filesystem::path const& directory) {
   bool const all_ranks = code == ExitCode::done || code == ExitCode::stopped_early;
@@ -189,7 +200,7 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
     log::configure({arguments.log_level,
                     first_of_node ? arguments.log_level : arguments.log_level_replica, info.rank,
                     info.world_size, info.host, arguments.log_dir});
-    if (info.rank == 0) warn_of_environment(facts, info);
+    if (info.rank == 0) warn_of_environment(facts, info, arguments);
     auto const deadline =
         std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
     session.start_heartbeat_monitor(
@@ -310,10 +321,12 @@ int main(int argc, char** argv) {
   bool const measures = cli::asks_for_rank_program(words);
   try {
     auto const asked = probes_mpi || measures ? config::FirstLook() : config::look_at_flags(words);
-    if (asked.help || asked.version) {
+    bool const helps = !asked.help.empty();
+    if (helps || asked.version) {
       if (!topology::is_replica(facts))
-        std::fputs((asked.help ? config::arguments_help()
-                               : train::version_text("tessera-train", train::library_versions()))
+        std::fputs((asked.help == "true" ? config::arguments_help()
+                    : helps              ? config::explain(asked.help)
+                            : train::version_text("tessera-train", train::library_versions()))
                        .c_str(),
                    stdout);
       return 0;

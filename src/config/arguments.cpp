@@ -5,165 +5,14 @@
 #include <cstdlib>
 
 #include "detail/accelerate.hpp"
-#include "detail/argument_fields.hpp"
+#include "detail/option_rows.hpp"
+#include "detail/resolvers.hpp"
 #include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
 namespace {
-
-Interval interval_from(std::string const& name) {
-  return name == "steps"   ? Interval::steps
-         : name == "epoch" ? Interval::epoch
-         : name == "best"  ? Interval::best
-                           : Interval::no;
-}
-char const* name_of_interval(Interval interval) {
-  return interval == Interval::steps   ? "steps"
-         : interval == Interval::epoch ? "epoch"
-         : interval == Interval::best  ? "best"
-                                       : "no";
-}
-
-log::Level level_from(std::string const& name, log::Level passive) {
-  if (name == "debug") return log::Level::debug;
-  if (name == "info") return log::Level::info;
-  if (name == "warning") return log::Level::warning;
-  return name == "passive" ? passive : log::Level::error;
-}
-
-/// A number from a run file, text from the command line.
-RanksPerFile ranks_per_file_from(ConfigTree const& value) {
-  std::string const text = value.is_string() ? value.as_string() : value.dump();
-  int ranks = 0;
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  bool const is_number = error == std::errc{} && end == text.data() + text.size() && ranks >= 1;
-  TESSERA_VALIDATE(is_number || text == "node", UsageError, "--checkpoint_ranks_per_file is '",
-                   text, "'; give a number of ranks from 1, or node");
-  return {is_number ? ranks : 0};
-}
-
-/// Writes the value of an option, or its default, into a field.
-struct Assign {
-  OptionValues const& values;
-
-  ConfigTree const& value(char const* name) const { return values.value(argument_table(), name); }
-  void operator()(char const* name, bool& field) const { field = value(name).as_bool(); }
-  void operator()(char const* name, std::int64_t& field) const { field = value(name).as_int(); }
-  void operator()(char const* name, double& field) const {
-    if (auto const& v = value(name); !v.is_null()) field = v.as_double();
-  }
-  void operator()(char const* name, std::string& field) const {
-    auto const& v = value(name);
-    field = v.is_string()                ? v.as_string()
-            : v.is_bool() && v.as_bool() ? "true"
-            : v.is_int()                 ? std::to_string(v.as_int())
-                                         : "";
-  }
-  void operator()(char const* name, std::filesystem::path& field) const {
-    auto const& v = value(name);
-    field = v.is_string() ? v.as_string() : std::string();
-  }
-  void operator()(char const* name, std::optional<std::int64_t>& field) const {
-    if (auto const& v = value(name); !v.is_null()) field = v.as_int();
-  }
-  void operator()(char const* name, std::vector<std::string>& field) const {
-    field.clear();
-    for (auto const& item : value(name).as_array()) field.push_back(item.as_string());
-  }
-  void operator()(char const* name, std::optional<double>& field) const {
-    if (auto const& v = value(name); !v.is_null()) field = v.as_double();
-  }
-  void operator()(char const* name, std::optional<bool>& field) const {
-    if (auto const& v = value(name); !v.is_null()) field = v.as_bool();
-  }
-  void operator()(char const* name, kernels::DeviceAttention& field) const {
-    using enum kernels::DeviceAttention;
-    std::string const given = value(name).as_string();
-    field = given == "cudnn" ? cudnn : given == "portable" ? portable : automatic;
-  }
-  void operator()(char const* name, kernels::DeviceGelu& field) const {
-    using enum kernels::DeviceGelu;
-    std::string const given = value(name).as_string();
-    field = given == "fused" ? fused : given == "separate" ? separate : automatic;
-  }
-  void operator()(char const* name, Recompute& field) const {
-    using enum Recompute;
-    auto const& given = value(name);
-    std::string const text = given.is_string() ? given.as_string() : "none";
-    field = text == "block" ? block : text == "light" ? light : none;
-  }
-  void operator()(char const* name, Interval& field) const {
-    field = interval_from(value(name).as_string());
-  }
-  void operator()(char const* name, Sampling& field) const {
-    using enum Sampling;
-    std::string const given = value(name).as_string();
-    field = given == "sequential"        ? sequential
-            : given == "philox"          ? philox
-            : given == "group_by_length" ? group_by_length
-                                         : random;
-  }
-  void operator()(char const* name, AsyncSave& field) const {
-    std::string const given = value(name).as_string();
-    field = given == "on" ? AsyncSave::on : given == "off" ? AsyncSave::off : AsyncSave::automatic;
-  }
-  void operator()(char const* name, RanksPerFile& field) const {
-    field = ranks_per_file_from(value(name));
-  }
-  void operator()(char const* name, ConfigTree& field) const { field = value(name); }
-  void operator()(char const* name, log::Level& field) const {
-    field = level_from(value(name).as_string(), field);
-  }
-};
-
-/// The value of a field as JSON.
-struct ToTree {
-  static ConfigTree of(std::filesystem::path const& v) {
-    return v.empty() ? ConfigTree() : ConfigTree(v.string());
-  }
-  static ConfigTree of(std::string const& v) { return v.empty() ? ConfigTree() : ConfigTree(v); }
-  static ConfigTree of(RanksPerFile v) {
-    return v.count > 0 ? ConfigTree(v.count) : ConfigTree("node");
-  }
-  static ConfigTree of(std::optional<std::int64_t> const& v) {
-    return v ? ConfigTree(*v) : ConfigTree();
-  }
-  static ConfigTree of(std::optional<double> const& v) { return v ? ConfigTree(*v) : ConfigTree(); }
-  static ConfigTree of(std::optional<bool> v) { return v ? ConfigTree(*v) : ConfigTree(); }
-  static ConfigTree of(kernels::DeviceAttention v) {
-    using enum kernels::DeviceAttention;
-    return v == cudnn ? "cudnn" : v == portable ? "portable" : "auto";
-  }
-  static ConfigTree of(kernels::DeviceGelu v) {
-    using enum kernels::DeviceGelu;
-    return v == fused ? "fused" : v == separate ? "separate" : "auto";
-  }
-  static ConfigTree of(Recompute v) { return name_of(v); }
-  static ConfigTree of(Interval v) { return name_of_interval(v); }
-  static ConfigTree of(Sampling v) {
-    using enum Sampling;
-    return v == sequential        ? "sequential"
-           : v == philox          ? "philox"
-           : v == group_by_length ? "group_by_length"
-                                  : "random";
-  }
-  static ConfigTree of(AsyncSave v) {
-    return v == AsyncSave::on ? "on" : v == AsyncSave::off ? "off" : "auto";
-  }
-  static ConfigTree of(log::Level v) {
-    char const* const names[] = {"debug", "info", "warning", "error"};
-    return names[static_cast<int>(v)];
-  }
-  static ConfigTree of(std::vector<std::string> const& v) {
-    return ConfigTree::Array(v.begin(), v.end());
-  }
-  static ConfigTree of(ConfigTree const& v) { return v; }
-  static ConfigTree of(bool v) { return v; }
-  static ConfigTree of(std::int64_t v) { return v; }
-  static ConfigTree of(double v) { return v; }
-};
 
 OptionValues merged(OptionValues lower, OptionValues const& upper) {
   for (auto const& [name, entry] : upper.entries) lower.entries[name] = entry;
@@ -240,28 +89,21 @@ void load_deepspeed(TrainingArguments& a, ReadDocument const& read) {
   TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError,
                    "deepspeed must be a path or a block {...}, found ", value.type_name(), " ",
                    value.dump());
-  a.deepspeed_source = value.is_string() ? value.as_string() : "deepspeed";
-  a.deepspeed = value.is_string() ? read(value.as_string()) : value;
-  TESSERA_VALIDATE(a.deepspeed.is_object(), ConfigError, a.deepspeed_source,
-                   " must hold a JSON object {...}, found ", a.deepspeed.type_name());
-}
-
-ConfigTree const& object_or_file(TrainingArguments const& a, ReadDocument const& read,
-                                 char const* name, ConfigTree& out) {
-  auto const& value = a.values.value(argument_table(), name);
-  if (value.is_null()) return out;
-  TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError, "--", name,
-                   " must be a path or an object {...}, found ", value.type_name(), " ",
-                   value.dump());
-  out = value.is_string() ? read(value.as_string()) : value;
-  TESSERA_VALIDATE(out.is_object(), ConfigError, "--", name, " must hold an object {...}, found ",
-                   out.type_name());
-  return out;
+  if (value.is_string())
+    a.deepspeed = {read(value.as_string()), value.as_string()};
+  else
+    a.deepspeed = {value, "deepspeed"};
 }
 
 /// --fsdp_config; its activation_checkpointing is --gradient_checkpointing.
 void load_fsdp(TrainingArguments& a, ReadDocument const& read) {
-  object_or_file(a, read, "fsdp_config", a.fsdp_config);
+  auto const& value = a.values.value(argument_table(), "fsdp_config");
+  if (!value.is_null()) {
+    a.fsdp_config = value.is_string() ? read(value.as_string()) : value;
+    TESSERA_VALIDATE(a.fsdp_config.is_object(), ConfigError,
+                     "--fsdp_config must be a path to an object {...} or the object, found ",
+                     a.fsdp_config.type_name(), " ", a.fsdp_config.dump());
+  }
   if (auto const fsdp = detail::resolve_fsdp(a); fsdp && fsdp->activation_checkpointing)
     a.gradient_checkpointing = true;
 }
@@ -296,8 +138,9 @@ void validate_best(TrainingArguments const& a) {
   TESSERA_VALIDATE(a.save_strategy == a.eval_strategy, UsageError,
                    "--load_best_model_at_end needs a checkpoint of each evaluated step, but "
                    "--eval_strategy is ",
-                   name_of_interval(a.eval_strategy), " and --save_strategy ",
-                   name_of_interval(a.save_strategy), "; make them equal, or --save_strategy best");
+                   to_tree(a.eval_strategy).as_string(), " and --save_strategy ",
+                   to_tree(a.save_strategy).as_string(),
+                   "; make them equal, or --save_strategy best");
   TESSERA_VALIDATE(!a.save_only_model, UsageError,
                    "--load_best_model_at_end loads a checkpoint with optimizer states, but "
                    "--save_only_model is given; leave one out");
@@ -351,6 +194,42 @@ void validate(TrainingArguments const& a) {
 
 }  // namespace
 
+DeepSpeedConfig::DeepSpeedConfig(ConfigTree written, std::string file)
+    : document(std::move(written)), source(std::move(file)) {
+  TESSERA_VALIDATE(document.is_object(), ConfigError, source,
+                   " must hold a JSON object {...}, found ", document.type_name());
+  auto canonical = detail::canonical_config(document, source);
+  tree = std::move(canonical.tree);
+  keys = parse_nested(deepspeed_table(), tree, source);
+  notes = std::move(canonical.notes);
+  for (auto& hint : keys.hints(deepspeed_table())) notes.push_back(std::move(hint));
+}
+
+ConfigTree const& DeepSpeedConfig::value(std::string_view key) const {
+  return keys.value(deepspeed_table(), key);
+}
+
+ConfigTree const* DeepSpeedConfig::find(std::string_view key) const {
+  auto const found = keys.entries.find(key);
+  bool const is_written = found != keys.entries.end() && found->second.value != ConfigTree("auto");
+  return is_written ? &found->second.value : nullptr;
+}
+
+ConfigTree to_tree(RanksPerFile ranks) {
+  return ranks.count > 0 ? ConfigTree(ranks.count) : ConfigTree("node");
+}
+
+/// A number from a run file, text from the command line.
+void assign(RanksPerFile& ranks, ConfigTree const& value, std::string const& name) {
+  std::string const text = value.is_string() ? value.as_string() : value.dump();
+  int count = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  bool const is_number = error == std::errc{} && end == text.data() + text.size() && count >= 1;
+  TESSERA_VALIDATE(is_number || text == "node", UsageError, name, " is '", text,
+                   "'; give a number of ranks from 1, or node");
+  ranks.count = is_number ? count : 0;
+}
+
 ConfigTree read_document(std::string const& file) {
   if (file.ends_with(".yaml") || file.ends_with(".yml")) return detail::read_yaml(file);
   return ConfigTree::read(file, ConfigTree::Syntax::relaxed);
@@ -358,8 +237,10 @@ ConfigTree read_document(std::string const& file) {
 
 FirstLook look_at_flags(std::vector<std::string> const& words) {
   auto const flags = collect(words, [](std::string const&) { return ConfigTree::object(); });
-  return {flags.value(argument_table(), "help").as_bool(),
-          flags.value(argument_table(), "version").as_bool()};
+  FirstLook out;
+  assign(out.help, flags.value(argument_table(), "help"), "--help");
+  assign(out.version, flags.value(argument_table(), "version"), "--version");
+  return out;
 }
 
 void require_run(TrainingArguments const& a) {
@@ -386,7 +267,7 @@ void require_run(TrainingArguments const& a) {
 
 TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDocument const& read) {
   auto arguments = parse_options(words, read);
-  if (!arguments.help && !arguments.version) require_run(arguments);
+  if (arguments.help.empty() && !arguments.version) require_run(arguments);
   return arguments;
 }
 
@@ -394,8 +275,10 @@ TrainingArguments parse_options(std::vector<std::string> const& words, ReadDocum
   TrainingArguments a;
   a.values = collect(words, read);
   auto const accelerate_notes = add_accelerate(a.values, read);
-  detail::visit_fields(Assign{a.values}, a);
-  if (a.help || a.version) return a;
+  for (auto const& field : detail::argument_rows().fields)
+    if (auto const given = a.values.entries.find(field.name); given != a.values.entries.end())
+      field.assign(a, given->second.value);
+  if (!a.help.empty() || a.version) return a;
   apply_dependent_options(a);
   validate(a);
   load_deepspeed(a, read);
@@ -408,14 +291,10 @@ TrainingArguments parse_options(std::vector<std::string> const& words, ReadDocum
 
 ConfigTree describe(TrainingArguments const& arguments) {
   auto out = ConfigTree::object();
-  detail::visit_fields(
-      [&](char const* name, auto const& field) {
-        auto entry = ConfigTree::object();
-        entry.set("value", ToTree::of(field));
-        entry.set("origin", name_of(arguments.values.origin(name)));
-        out.set(name, std::move(entry));
-      },
-      arguments);
+  for (auto const& field : detail::argument_rows().fields)
+    out.set(field.name, ConfigTree::object()
+                            .set("value", field.read(arguments))
+                            .set("origin", name_of(arguments.values.origin(field.name))));
   return out;
 }
 

@@ -11,7 +11,6 @@ namespace tessera::config {
 namespace {
 
 using enum OptionType;
-using detail::by_default;
 using detail::same_result;
 
 void add_batch(OptionTable& t) {
@@ -225,46 +224,32 @@ void add_precision(OptionTable& t) {
   t.group("Precision");
   t.add(boolean, "fp16.enabled", false, "float16 weights and activations with loss scaling")
       .auto_is("--fp16");
-  t.add(real, "fp16.loss_scale", 0.0, "constant loss scale; 0: dynamic")
-      .at_least(0)
-      .auto_is(by_default);
+  t.add(real, "fp16.loss_scale", 0.0, "constant loss scale; 0: dynamic").at_least(0);
   t.add(integer, "fp16.initial_scale_power", 16, "dynamic: the initial scale is 2 to this power")
-      .at_least(0)
-      .at_most(126)
-      .auto_is(by_default);
+      .between(0, 126);
   t.add(integer, "fp16.loss_scale_window", 1000,
         "dynamic: double the scale after N steps without overflow")
       .at_least(1)
-      .unit("steps")
-      .auto_is(by_default);
-  t.add(integer, "fp16.hysteresis", 2, "dynamic: overflows before the scale is halved")
-      .at_least(1)
-      .auto_is(by_default);
+      .unit("steps");
+  t.add(integer, "fp16.hysteresis", 2, "dynamic: overflows before the scale is halved").at_least(1);
   t.add(boolean, "fp16.consecutive_hysteresis", false,
-        "dynamic: reset the overflow count after each step without overflow")
-      .auto_is(by_default);
+        "dynamic: reset the overflow count after each step without overflow");
   t.add(real, "fp16.min_loss_scale", 1.0, "dynamic: an overflow at this scale ends the run")
-      .above(0)
-      .auto_is(by_default);
+      .above(0);
   t.add(boolean, "fp16.auto_cast", false, "cast inputs to float16")
       .hint("no effect: inputs are token ids");
   t.add(boolean, "fp16.fp16_master_weights_and_grads", false,
         "update the float16 weights, with float16 gradients, without fp32 master weights; stages 1 "
-        "to 3")
-      .auto_is(by_default);
+        "to 3");
   t.add(boolean, "bf16.enabled", false, "bfloat16 weights and activations").auto_is("--bf16");
-  t.add(boolean, "bf16.check_grad_overflow", true, "skip steps with gradients that are not finite")
-      .auto_is(by_default);
+  t.add(boolean, "bf16.check_grad_overflow", true, "skip steps with gradients that are not finite");
   t.add(boolean, "bf16.immediate_grad_update", false, "accumulate gradients immediately")
-      .auto_is(by_default)
       .hint(same_result);
   t.add(boolean, "bf16.bf16_master_weights_and_grads", false,
         "update the bfloat16 weights, with bfloat16 gradients, without fp32 master weights; stages "
-        "1 to 3")
-      .auto_is(by_default);
+        "1 to 3");
   t.add(boolean, "bf16.bf16_optimizer_states", false,
-        "keep optimizer states in bfloat16; needs bf16_master_weights_and_grads")
-      .auto_is(by_default);
+        "keep optimizer states in bfloat16; needs bf16_master_weights_and_grads");
 }
 
 void add_data_types(OptionTable& t) {
@@ -323,7 +308,7 @@ void add_gradients(OptionTable& t) {
   t.add(boolean, "disable_allgather", false, "no effect in DeepSpeed either").hint("no effect");
 }
 
-OptionTable build() {
+OptionTable build_deepspeed() {
   OptionTable t;
   add_batch(t);
   add_optimizer(t);
@@ -343,7 +328,7 @@ OptionTable build() {
 }  // namespace
 
 OptionTable const& deepspeed_table() {
-  static OptionTable const table = build();
+  static OptionTable const table = build_deepspeed();
   return table;
 }
 

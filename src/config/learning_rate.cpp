@@ -7,11 +7,7 @@
 #include "tessera/optim/schedule.hpp"
 
 namespace tessera::config {
-namespace {
-
-bool is_auto(ConfigTree const& value) { return value.is_string() && value.as_string() == "auto"; }
-
-}  // namespace
+namespace {}  // namespace
 
 std::int64_t warmup_steps(double value, std::int64_t total_steps) {
   return static_cast<std::int64_t>(value < 1.0 ? std::ceil(value * static_cast<double>(total_steps))
@@ -24,17 +20,17 @@ ConfigTree scheduler_section(ResolvedConfig const& config, std::int64_t total_st
   auto& params = section["params"];
   std::int64_t const warmup =
       std::max<std::int64_t>(1, warmup_steps(config.warmup_steps, total_steps));
-  if (auto const* given = params.find("total_num_steps"); given && is_auto(*given))
+  if (auto const* given = params.find("total_num_steps"); given && *given == ConfigTree("auto"))
     params.set("total_num_steps", total_steps);
   auto const* given = params.find("warmup_num_steps");
   if (!given || given->is_null()) return section;
   auto const origin = config.origins.find("warmup_steps");
   bool const flag_given = origin != config.origins.end() && origin->second != Origin::default_value;
-  TESSERA_VALIDATE(is_auto(*given) || !flag_given || given->as_int() == warmup, ConfigError,
-                   "scheduler.params.warmup_num_steps is ", given->dump(),
+  TESSERA_VALIDATE(*given == ConfigTree("auto") || !flag_given || given->as_int() == warmup,
+                   ConfigError, "scheduler.params.warmup_num_steps is ", given->dump(),
                    " but --warmup_steps or --warmup_ratio asks for ", warmup, " of ", total_steps,
                    " steps; remove one of them or set the key to \"auto\"");
-  if (is_auto(*given)) params.set("warmup_num_steps", warmup);
+  if (*given == ConfigTree("auto")) params.set("warmup_num_steps", warmup);
   return section;
 }
 

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "detail/resolvers.hpp"
-#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
 namespace {
@@ -93,14 +92,9 @@ void check_tree_of_sums(ResolvedConfig const& c) {
 }  // namespace
 
 bool wants_two_levels(TrainingArguments const& arguments) {
-  if (arguments.deepspeed.is_null()) return false;
-  auto const keys =
-      parse_nested(deepspeed_table(),
-                   detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source).tree,
-                   arguments.deepspeed_source);
-  bool const wanted = keys.value(deepspeed_table(), hierarchical) == ConfigTree(true);
+  bool const wanted = arguments.deepspeed.value(hierarchical) == ConfigTree(true);
   TESSERA_VALIDATE(!wanted || arguments.collectives != "flat", ConfigError,
-                   arguments.deepspeed_source, ": ", hierarchical,
+                   arguments.deepspeed.source, ": ", hierarchical,
                    " is true but --collectives is flat; remove one of them");
   return wanted;
 }
@@ -110,7 +104,7 @@ void place_on_nodes(ResolvedConfig& config, int ranks_per_node) {
   if (config.shard_group_size > 0) check_shard_groups(config, ranks_per_node);
   if (config.secondary_group_size > 1) check_secondary_groups(config, ranks_per_node);
   if (config.quantized_gradients) place_quantized_gradients(config, ranks_per_node);
-  if (config.reproducible_world) check_tree_of_sums(config);
+  if (config.reproducible_world()) check_tree_of_sums(config);
 }
 
 topology::Mesh mesh_of(ResolvedConfig const& config) {
@@ -119,7 +113,7 @@ topology::Mesh mesh_of(ResolvedConfig const& config) {
 
 void check_nodes_of_tree(ResolvedConfig const& config, int ranks_per_node) {
   TESSERA_VALIDATE(
-      !config.reproducible_world || std::has_single_bit(static_cast<unsigned>(ranks_per_node)),
+      !config.reproducible_world() || std::has_single_bit(static_cast<unsigned>(ranks_per_node)),
       ConfigError, "--reproducible world needs the same power of two of consecutive ranks on each ",
       "node; use srun --ntasks-per-node and --distribution=block");
 }

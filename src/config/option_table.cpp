@@ -31,29 +31,18 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string_view name_of(Origin origin) {
-  switch (origin) {
-    case Origin::default_value:
-      return "default";
-    case Origin::accelerate:
-      return "accelerate";
-    case Origin::run_file:
-      return "run file";
-    case Origin::flag:
-      return "flag";
-    case Origin::deepspeed:
-      return "deepspeed";
-    case Origin::derived:
-      return "derived";
-  }
-  return "";
+  constexpr char const* names[] = {"default", "accelerate", "run file",
+                                   "flag",    "deepspeed",  "derived"};
+  return names[static_cast<int>(origin)];
 }
 
-void OptionTable::group(std::string title) { group_ = std::move(title); }
+void OptionTable::group(std::string title, Resume resume_class) {
+  group_ = std::move(title);
+  resume_class_ = resume_class;
+}
 
 Option& OptionTable::add(OptionType type, std::string name, ConfigTree default_value,
                          std::string meaning) {
-  TESSERA_EXPECT(!index_.contains(name), "option ", name, " appears twice in its table");
-  index_.emplace(name, options_.size());
   Option option;
   option.name = std::move(name);
   option.type = type;
@@ -61,6 +50,13 @@ Option& OptionTable::add(OptionType type, std::string name, ConfigTree default_v
                              ? ConfigTree(default_value.as_double())
                              : std::move(default_value);
   option.meaning = std::move(meaning);
+  option.resume_class = resume_class_;
+  return add(std::move(option));
+}
+
+Option& OptionTable::add(Option option) {
+  bool const is_new = index_.emplace(normalized(option.name), options_.size()).second;
+  TESSERA_EXPECT(is_new, "option ", option.name, " appears twice in its table");
   option.group = group_;
   return options_.emplace_back(std::move(option));
 }
@@ -77,7 +73,7 @@ Option const* OptionTable::find(std::string_view name) const {
   std::string const key = normalized(name);
   if (auto const found = index_.find(key); found != index_.end()) return &options_[found->second];
   for (auto const& option : options_)
-    if (std::ranges::find(option.aliases, key) != option.aliases.end()) return &option;
+    if (std::ranges::find(option.aliases, key, normalized) != option.aliases.end()) return &option;
   return nullptr;
 }
 
@@ -96,7 +92,7 @@ std::string nearest_name(std::string_view name, std::vector<std::string> const& 
   std::string best;
   std::size_t best_distance = allowed + 1;
   for (auto const& candidate : names) {
-    std::size_t const distance = edit_distance(wanted, candidate);
+    std::size_t const distance = edit_distance(wanted, normalized(candidate));
     if (distance < best_distance) best = candidate, best_distance = distance;
   }
   if (best.empty() && wanted.size() >= 4)  // an abbreviation

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config {
 namespace {
 
 constexpr std::size_t columns = 100, meaning_column = 36;
-
-std::string joined(std::vector<std::string> const& words, char const* between) {
-  std::string out;
-  for (auto const& word : words) out += (out.empty() ? "" : between) + word;
-  return out;
-}
 
 std::string default_text(Option const& option) {
   if (option.default_value.is_null()) return "none";
@@ -33,52 +31,16 @@ std::string default_text(Option const& option) {
   return out.str();
 }
 
+/// Words of each OptionType: the type in texts, and the value in --help.
+constexpr std::pair<char const*, char const*> type_words[] = {
+    {"true or false", ""}, {"integer", "N"},    {"number", "X"},
+    {"text", "TEXT"},      {"path", "PATH"},    {"", "NAME"},
+    {"words", "WORD..."},  {"numbers", "JSON"}, {"JSON", "JSON"}};
+
 std::string type_text(Option const& option) {
   if (!option.label.empty()) return option.label;
-  switch (option.type) {
-    case OptionType::boolean:
-      return "true or false";
-    case OptionType::integer:
-      return "integer";
-    case OptionType::real:
-      return "number";
-    case OptionType::path:
-      return "path";
-    case OptionType::choice:
-      return joined(option.choices, ", ");
-    case OptionType::list:
-      return option.choices.empty() ? "words" : "words: " + joined(option.choices, ", ");
-    case OptionType::numbers:
-      return "numbers";
-    case OptionType::json:
-      return "JSON";
-    case OptionType::string:
-      return "text";
-  }
-  return "";
-}
-
-std::string placeholder(Option const& option) {
-  switch (option.type) {
-    case OptionType::boolean:
-      return "";
-    case OptionType::integer:
-      return " N";
-    case OptionType::real:
-      return " X";
-    case OptionType::path:
-      return " PATH";
-    case OptionType::choice:
-      return " NAME";
-    case OptionType::list:
-      return " WORD...";
-    case OptionType::numbers:
-    case OptionType::json:
-      return option.label.empty() ? " JSON" : " VALUE";
-    case OptionType::string:
-      return " TEXT";
-  }
-  return "";
+  std::string const type = type_words[static_cast<int>(option.type)].first;
+  return type + (type.empty() || option.choices.empty() ? "" : ": ") + join(option.choices);
 }
 
 /// Appends @p text in words from column @p used on; later lines start at @p indent.
@@ -98,14 +60,6 @@ void wrap(std::string& out, std::string const& text, std::size_t used, std::size
     used += word.size();
   }
   out += '\n';
-}
-
-std::string help_meaning(Option const& option) {
-  std::string out = option.meaning;
-  if (option.type == OptionType::choice) out += " [" + joined(option.choices, ", ") + "]";
-  bool const plain = option.default_value.is_null() || option.default_value == ConfigTree(false) ||
-                     option.default_value == ConfigTree("");
-  return plain ? out : out + " (default: " + default_text(option) + ")";
 }
 
 std::string cell(std::string text) {
@@ -152,31 +106,92 @@ std::string explain(Option const& option) {
   if (!option.unit_name.empty()) out += " (" + option.unit_name + ")";
   if (option.automatic) out += ", or auto: " + *option.automatic;
   out += "\n  default: " + default_text(option) + "\n";
-  if (!option.aliases.empty()) out += "  other names: " + joined(option.aliases, ", ") + "\n";
+  if (!option.aliases.empty()) out += "  other names: " + join(option.aliases) + "\n";
   return out + "  supported: " + support_text(option) + "\n";
 }
 
+namespace {
+
+/// The options of @p table that @p key names: completely, or by a part of a dotted name.
+std::string explanations(OptionTable const& table, std::string const& key, char const* where) {
+  std::string out;
+  auto const add = [&](Option const& option) {
+    out += (out.empty() ? "" : "\n") + option.name + " (" + where + ")\n" + explain(option);
+  };
+  if (auto const* exact = table.find(key))
+    add(*exact);
+  else
+    for (auto const& option : table.options())
+      if (option.name.ends_with("." + key) || option.name.starts_with(key + ".")) add(option);
+  return out;
+}
+
+}  // namespace
+
+std::string explain(std::string const& name) {
+  std::string const key = name.substr(std::min(name.find_first_not_of('-'), name.size())),
+                    in_flags = explanations(argument_table(), key, "tessera-train"),
+                    in_json = explanations(deepspeed_table(), key, "DeepSpeed JSON");
+  if (!in_flags.empty() || !in_json.empty())
+    return in_flags + (in_flags.empty() || in_json.empty() ? "" : "\n") + in_json;
+  auto names = argument_table().names();
+  for (auto const& json : deepspeed_table().names()) names.push_back(json);
+  std::string const near = nearest_name(key, names);
+  throw UsageError(concat("no option or key is named '", key, "'",
+                          near.empty() ? "; tessera config page prints all of them"
+                                       : concat("; did you mean ", near, "?")));
+}
+
+std::string shown_names(Option const& option) {
+  if (option.is_positional) return option.name;
+  return (option.letter ? std::string{'-', option.letter} + ", --" : "--") + option.name;
+}
+
+std::string shown_value(Option const& option) {
+  bool const is_json = option.type == OptionType::json || option.type == OptionType::numbers;
+  return !option.value_name.empty() || option.is_positional ? option.value_name
+         : is_json && !option.label.empty()                 ? "VALUE"
+                                            : type_words[static_cast<int>(option.type)].second;
+}
+
+/// A meaning that says its default is left as it is, and so is a default that is no value, which
+/// means "not given".
+std::string shown_meaning(Option const& option) {
+  std::string out = option.meaning;
+  if (!option.choices.empty()) out += " [" + join(option.choices) + "]";
+  for (auto const& alias : option.aliases)
+    out += (&alias == &option.aliases.front() ? "; also " : ", ") +
+           std::string(alias.size() == 1 ? "-" : "--") + alias;
+  auto const& value = option.default_value;
+  std::string const text = default_text(option);
+  bool const plain = text == "none" || value == ConfigTree(false) || option.is_positional ||
+                     out.find("(default:") != std::string::npos ||
+                     (value.is_number() && option.minimum && value.as_double() < *option.minimum);
+  return plain ? out : out + " (default: " + text + ")";
+}
+
 std::string help(OptionTable const& table, std::string const& program) {
-  std::string out = program;
-  std::string group, accepted;
+  std::string out, group, accepted;
+  std::istringstream lines(program);
+  for (std::string line; std::getline(lines, line);) wrap(out, line, 0, 0);
   for (auto const& option : table.options()) {
     if (option.support == Support::hint)
       accepted += (accepted.empty() ? "--" : ", --") + option.name;
     if (option.support != Support::full) continue;
     if (option.group != group) out += "\n" + option.group + "\n";
     group = option.group;
-    std::string const head = "  --" + option.name + placeholder(option);
+    std::string const value = shown_value(option);
+    std::string const head =
+        "  " + shown_names(option) + (value.empty() || option.is_positional ? "" : " " + value);
     out += head;
     if (head.size() + 2 > meaning_column)
       out += "\n" + std::string(meaning_column, ' ');
     else
       out += std::string(meaning_column - head.size(), ' ');
-    wrap(out, help_meaning(option), meaning_column, meaning_column);
+    wrap(out, shown_meaning(option), meaning_column, meaning_column);
   }
   if (accepted.empty()) return out;
-  out +=
-      "\nAccepted for compatibility, without an effect "
-      "(docs/reference/options.md says why)\n  ";
+  out += "\nAccepted for compatibility, without an effect (--help NAME says why)\n  ";
   wrap(out, accepted, 2, 2);
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include "detail/number_text.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config {
 namespace {
@@ -14,12 +15,6 @@ namespace {
   throw ConfigError(message);
 }
 
-std::string joined(std::vector<std::string> const& words) {
-  std::string out;
-  for (auto const& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
-}
-
 std::string plain(double value) {
   return ConfigTree(value == std::floor(value) && std::abs(value) < 1e15
                         ? ConfigTree(static_cast<std::int64_t>(value))
@@ -27,30 +22,19 @@ std::string plain(double value) {
       .dump();
 }
 
-/// "an integer from 0 to 3", "a number above 0", ...
+}  // namespace
+
 std::string expectation(Option const& option) {
-  std::string out;
-  switch (option.type) {
-    case OptionType::boolean:
-      return "true or false";
-    case OptionType::integer:
-      out = "an integer";
-      break;
-    case OptionType::real:
-      out = "a number";
-      break;
-    case OptionType::choice:
-      return "one of " + joined(option.choices);
-    case OptionType::list:
-      return option.choices.empty() ? "a list of words"
-                                    : "a list of some of " + joined(option.choices);
-    case OptionType::numbers:
-      return option.label.empty() ? "a list of numbers" : option.label;
-    case OptionType::json:
-      return option.label.empty() ? "a JSON value" : option.label;
-    default:
-      return "a string";
-  }
+  if (option.type == OptionType::choice) return "one of " + join(option.choices);
+  if (option.type == OptionType::list && !option.choices.empty())
+    return "a list of some of " + join(option.choices);
+  bool const is_labeled = option.type == OptionType::json || option.type == OptionType::numbers;
+  if (is_labeled && !option.label.empty()) return option.label;
+  constexpr char const* types[] = {"true or false",   "an integer",        "a number",
+                                   "a string",        "a string",          "",
+                                   "a list of words", "a list of numbers", "a JSON value"};
+  std::string out = types[static_cast<int>(option.type)];
+  if (option.type != OptionType::integer && option.type != OptionType::real) return out;
   if (option.minimum && option.maximum && !option.minimum_excluded)
     return out + " from " + plain(*option.minimum) + " to " + plain(*option.maximum);
   if (option.minimum)
@@ -59,6 +43,17 @@ std::string expectation(Option const& option) {
     out += std::string(option.minimum ? " and" : "") + " of at most " + plain(*option.maximum);
   return out;
 }
+
+std::string suggestion(std::string_view name, std::vector<std::string> const& names) {
+  if (auto const near = nearest_name(name, names); !near.empty())
+    return concat("; did you mean --", near, "?");
+  for (auto const& key : deepspeed_table().names())
+    if (key == name || key.ends_with("." + std::string(name)))
+      return concat("; ", key, " is a key of the DeepSpeed JSON, which --deepspeed FILE reads");
+  return "";
+}
+
+namespace {
 
 [[noreturn]] void wrong_value(Option const& option, std::string const& found,
                               std::string const& shown, Audience audience) {
@@ -130,8 +125,8 @@ bool says_nothing(ConfigTree const& value) {
   return (value.is_array() || value.is_object()) && value.size() == 0;
 }
 
-ConfigTree boolean_from(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+ConfigTree boolean_from(std::string const& value) {
+  std::string const text = lower_case(value);
   for (char const* yes : {"true", "yes", "t", "y", "on", "1"})
     if (text == yes) return true;
   for (char const* no : {"false", "no", "f", "n", "off", "0"})
@@ -153,7 +148,7 @@ ConfigTree spelled(Option const& option, ConfigTree const& value) {
   return out.is_null() ? value : out;
 }
 
-/// Of text that a missing quote has made too long: the reason.
+/// Explains text that a missing quote has made too long; empty for other values.
 std::string swallowed(ConfigTree const& value) {
   if (!value.is_string()) return "";
   auto const& text = value.as_string();
@@ -297,7 +292,7 @@ class FlagReader {
     bool const negated = name.starts_with("no_") || name.starts_with("no-");
     option = negated && !single_dash ? table_.find(name.substr(3)) : nullptr;
     if (!option || option->type != OptionType::boolean) {
-      unknown_.emplace_back(word.substr(0, word.find('=')), nearest_name(name, table_.names()));
+      unknown_.emplace_back(word.substr(0, word.find('=')), name);
       while (at_ < words_.size() && !is_flag(words_[at_])) ++at_;  // its values
       return;
     }
@@ -327,22 +322,24 @@ class FlagReader {
   /// One message names all of them.
   void refuse_unknown() const {
     if (unknown_.empty()) return;
+    std::string const help = "; see tessera-train --help";
+    auto const names = table_.names();
+    if (unknown_.size() == 1)
+      throw UsageError(concat("unknown option ", unknown_[0].first,
+                              suggestion(unknown_[0].second, names), help));
     std::vector<std::string> words;
-    for (auto const& [shown, near] : unknown_)
+    for (auto const& [shown, name] : unknown_) {
+      auto const near = nearest_name(name, names);
       words.push_back(shown + (near.empty() ? "" : " (did you mean --" + near + "?)"));
-    auto const& [shown, near] = unknown_.front();
-    throw UsageError(concat(unknown_.size() > 1
-                                ? concat("unknown options ", joined(words))
-                                : concat("unknown option ", shown,
-                                         near.empty() ? "" : "; did you mean --" + near + "?"),
-                            "; see tessera-train --help"));
+    }
+    throw UsageError(concat("unknown options ", join(words), help));
   }
 
   OptionTable const& table_;
   std::vector<std::string> const& words_;
   std::size_t at_ = 0;
   std::string last_;
-  std::vector<std::pair<std::string, std::string>> unknown_;  ///< as given, and nearest name
+  std::vector<std::pair<std::string, std::string>> unknown_;  ///< as given, and without dashes
   OptionValues values_;
 };
 
@@ -436,7 +433,7 @@ class KeyReader {
     std::vector<std::string> words;
     for (auto const& [path, near] : unknown_)
       words.push_back(path + (near.empty() ? " (remove it)" : " (did you mean " + near + "?)"));
-    throw ConfigError(concat(source_, ": ", unknown_.size(), " unknown keys: ", joined(words)));
+    throw ConfigError(concat(source_, ": ", unknown_.size(), " unknown keys: ", join(words)));
   }
 
   OptionTable const& table_;

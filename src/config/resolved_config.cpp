@@ -14,46 +14,36 @@
 namespace tessera::config {
 namespace {
 
-bool is_auto(ConfigTree const& value) { return value.is_string() && value.as_string() == "auto"; }
-
 /// Resolves flags and DeepSpeed keys, field by field.
 class Resolver {
  public:
   Resolver(TrainingArguments const& arguments, int world_size, std::int64_t hidden_size)
-      : args_(arguments), hidden_size_(hidden_size) {
+      : args_(arguments), hidden_size_(hidden_size), json_(arguments.deepspeed.keys) {
     out_.world_size = world_size;
-    out_.has_deepspeed = !arguments.deepspeed.is_null();
-    if (!out_.has_deepspeed) return;
-    auto canonical = detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source);
-    tree_ = std::move(canonical.tree);
-    json_ = parse_nested(deepspeed_table(), tree_, arguments.deepspeed_source);
-    out_.notes = std::move(canonical.notes);
-    for (auto& hint : json_.hints(deepspeed_table())) out_.notes.push_back(std::move(hint));
+    out_.has_deepspeed = arguments.deepspeed.is_given();
+    out_.notes = arguments.deepspeed.notes;
   }
 
   ResolvedConfig run() {
     resolve_batch();
     resolve_zero();
     detail::resolve_precision({.args = args_,
-                               .json = json_,
                                .fp16 = enabled("fp16", args_.fp16).value_or(false),
                                .bf16 = enabled("bf16", args_.bf16).value_or(false)},
                               out_);
     resolve_optimizer();
     resolve_schedule();
     resolve_data();
-    out_.reporting = detail::resolve_reporting(args_, json_);
-    out_.tuning = detail::resolve_tuning(args_, json_);
+    out_.reporting = reporting_of(args_);
+    out_.tuning = tuning_of(args_);
     return std::move(out_);
   }
 
  private:
-  std::string const& source() const { return args_.deepspeed_source; }
-  ConfigTree const& value(std::string const& key) const {
-    return json_.value(deepspeed_table(), key);
-  }
+  std::string const& source() const { return args_.deepspeed.source; }
+  ConfigTree const& value(std::string const& key) const { return args_.deepspeed.value(key); }
   /// The JSON has the key with a value other than "auto".
-  bool written(std::string const& key) const { return json_.given(key) && !is_auto(value(key)); }
+  bool written(std::string const& key) const { return args_.deepspeed.find(key) != nullptr; }
 
   [[noreturn]] void contradiction(std::string const& key, ConfigTree const& json,
                                   std::string const& flag, ConfigTree const& given) const {
@@ -77,12 +67,14 @@ class Resolver {
     return json;
   }
 
+  void take(char const* field, std::string const& key, auto& value) {
+    detail::take(args_.deepspeed, key, out_, field, value);
+  }
+
   void resolve_batch();
   void resolve_zero();
-  bool simulates_device() const { return !args_.device_memory.empty(); }
   void resolve_offload();
   void resolve_offload_blocks();
-  char const* cpu_checkpointing_note() const;
   void resolve_optimizer();
   bool lacks_rate() const {
     return json_.given("optimizer.type") && !json_.given("optimizer.params.lr");
@@ -90,11 +82,6 @@ class Resolver {
   double peak_learning_rate(std::string const& algorithm);
   std::string resolve_algorithm();
   void resolve_optim_args(std::string const& algorithm);
-  /// The keys of the JSON's optimizer section.
-  detail::OptimizerKeys optimizer_keys() const {
-    return {source(),
-            [this](std::string const& key) { return written(key) ? &value(key) : nullptr; }};
-  }
   double hyperparameter(std::string const& algorithm, optim::HyperparameterRule const& rule);
   double beta(std::size_t index, optim::HyperparameterRule const& rule, double flag_value);
   std::optional<double> optim_arg(std::string const& name, std::string const& field);
@@ -110,9 +97,8 @@ class Resolver {
 
   TrainingArguments const& args_;
   std::int64_t hidden_size_;
-  ConfigTree tree_;
-  OptionValues json_;
-  std::vector<optim::Hyperparameter> optim_args_;  ///< of --optim_args
+  OptionValues const& json_;  ///< the DeepSpeed keys; empty without a configuration
+  std::vector<optim::Hyperparameter> optim_args_;  ///< options of --optim_args
   ResolvedConfig out_;
 };
 
@@ -187,10 +173,7 @@ std::int64_t Resolver::elements(char const* field, std::string const& key, std::
 }
 
 void Resolver::resolve_zero() {
-  if (written("zero_optimization.stage")) {
-    out_.stage = value("zero_optimization.stage").as_int();
-    out_.origins["stage"] = Origin::deepspeed;
-  }
+  take("stage", "zero_optimization.stage", out_.stage);
   if (auto const fsdp = detail::resolve_fsdp(args_)) {
     TESSERA_VALIDATE(!out_.has_deepspeed, UsageError,
                      "--fsdp and --deepspeed both choose how the model is sharded; leave one out");
@@ -198,21 +181,14 @@ void Resolver::resolve_zero() {
     out_.shards_within_nodes = fsdp->within_nodes;
     if (fsdp->offloads) {
       out_.offload.parameters = out_.offload.optimizer = OffloadDevice::cpu;
-      if (!simulates_device()) out_.notes.emplace_back(detail::offload_to_cpu);
     }
     out_.origins["stage"] = args_.values.origin("fsdp");
     out_.notes.insert(out_.notes.end(), fsdp->notes.begin(), fsdp->notes.end());
   }
-  if (std::string const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
-      written(key)) {
-    out_.gather_16bit_weights = value(key).as_bool();
-    out_.origins["gather_16bit_weights"] = Origin::deepspeed;
-  }
+  take("gather_16bit_weights", "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+       out_.gather_16bit_weights);
   out_.overlap_comm = !out_.has_deepspeed || out_.stage == 3;
-  if (written("zero_optimization.overlap_comm")) {
-    out_.overlap_comm = value("zero_optimization.overlap_comm").as_bool();
-    out_.origins["overlap_comm"] = Origin::deepspeed;
-  }
+  take("overlap_comm", "zero_optimization.overlap_comm", out_.overlap_comm);
   std::int64_t const h = hidden_size_;
   bool const stage3 = out_.stage == 3;
   out_.reduce_bucket_size = elements("reduce_bucket_size", "reduce_bucket_size", h * h, true);
@@ -230,6 +206,10 @@ void Resolver::resolve_zero() {
 void Resolver::resolve_offload() {
   if (out_.has_deepspeed) resolve_offload_blocks();
   auto& offload = out_.offload;
+  if (offload.optimizer == OffloadDevice::cpu || offload.parameters == OffloadDevice::cpu)
+    out_.notes_on_cpus.emplace_back(
+        "offloading to the CPU: no effect where the model computes on CPUs, which have the states "
+        "anyway; it has one on a GPU or with --device_memory");
   offload.delay_from = args_.delayed_update_from_step;
   TESSERA_VALIDATE(offload.delay_from == 0 || offload.optimizer == OffloadDevice::cpu, ConfigError,
                    "--delayed_update_from_step ", offload.delay_from,
@@ -238,29 +218,23 @@ void Resolver::resolve_offload() {
 }
 
 void Resolver::resolve_offload_blocks() {
-  auto const of_key = [this](std::string const& key) {
-    return written(key) ? &value(key) : nullptr;
-  };
-  detail::resolve_communication(of_key, source(), out_);
-  auto resolved = detail::resolve_offload(of_key, out_.stage, source());
+  detail::resolve_communication(args_.deepspeed, out_);
+  auto resolved = detail::resolve_offload(args_.deepspeed, out_.stage);
   out_.offload = std::move(resolved.offload);
   for (char const* field : {"offload_optimizer", "offload_param"})
     if (written(concat("zero_optimization.", field, ".device")))
       out_.origins[field] = Origin::deepspeed;
-  if (!simulates_device())
-    out_.notes.insert(out_.notes.end(), resolved.notes.begin(), resolved.notes.end());
+  out_.notes.insert(out_.notes.end(), resolved.notes.begin(), resolved.notes.end());
   out_.cpu_checkpointing = value("activation_checkpointing.cpu_checkpointing").as_bool();
-  if (out_.cpu_checkpointing && !(simulates_device() && args_.gradient_checkpointing))
-    out_.notes.emplace_back(cpu_checkpointing_note());
-}
-
-char const* Resolver::cpu_checkpointing_note() const {
-  return args_.gradient_checkpointing
-             ? "activation_checkpointing.cpu_checkpointing: no effect where the model computes on "
-               "CPUs, whose activations are in host memory anyway; it has one on a GPU or with "
-               "--device_memory"
-             : "activation_checkpointing.cpu_checkpointing: no effect without "
-               "--gradient_checkpointing, because nothing is recomputed";
+  if (!out_.cpu_checkpointing) return;
+  if (args_.gradient_checkpointing)
+    out_.notes_on_cpus.emplace_back(
+        "activation_checkpointing.cpu_checkpointing: no effect where the model computes on CPUs, "
+        "whose activations are in host memory anyway; it has one on a GPU or with --device_memory");
+  else
+    out_.notes.emplace_back(
+        "activation_checkpointing.cpu_checkpointing: no effect without --gradient_checkpointing, "
+        "because nothing is recomputed");
 }
 
 void Resolver::resolve_optimizer() {
@@ -270,7 +244,7 @@ void Resolver::resolve_optimizer() {
   out_.learning_rate = peak_learning_rate(algorithm);
   out_.max_grad_norm =
       match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
-  detail::check_hyperparameters(optimizer_keys(), algorithm);
+  detail::check_hyperparameters(args_.deepspeed, algorithm);
   resolve_optim_args(algorithm);
   std::vector<optim::Hyperparameter> values;
   for (auto const& rule : optim::optimizer_info(algorithm).hyperparameters)
@@ -351,8 +325,7 @@ double Resolver::hyperparameter(std::string const& algorithm,
     return optim_arg(name, name).value_or(rule.value);
   if (rule.is_derived)
     return detail::rate_multiple(
-        optimizer_keys(), name,
-        {out_.learning_rate, !lacks_rate() || args_.given("learning_rate")});
+        args_.deepspeed, name, {out_.learning_rate, !lacks_rate() || args_.given("learning_rate")});
   if (name == "beta1") return beta(0, rule, args_.adam_beta1);
   if (name == "beta2") return beta(1, rule, args_.adam_beta2);
   if (name == "eps") return from_flag(rule, key, "adam_epsilon", args_.adam_epsilon);
@@ -406,7 +379,7 @@ void Resolver::resolve_schedule() {
       args_.values.origin(args_.given("warmup_steps") ? "warmup_steps" : "warmup_ratio");
   if (!json_.given("scheduler.type")) return;
   check_schedule();
-  out_.scheduler = tree_.at("scheduler");
+  out_.scheduler = args_.deepspeed.tree.at("scheduler");
   out_.origins["scheduler"] = Origin::deepspeed;
   if (args_.given("lr_scheduler_type"))
     out_.notes.push_back(
@@ -420,9 +393,9 @@ void Resolver::resolve_schedule() {
   note_cycled_betas();
   auto const* params = out_.scheduler.find("params");
   if (!params || !params->is_object()) return;
-  if (auto const* low = params->find("warmup_min_lr"); low && is_auto(*low))
+  if (auto const* low = params->find("warmup_min_lr"); low && *low == ConfigTree("auto"))
     out_.scheduler["params"].set("warmup_min_lr", 0.0);
-  if (auto const* high = params->find("warmup_max_lr"); high && is_auto(*high))
+  if (auto const* high = params->find("warmup_max_lr"); high && *high == ConfigTree("auto"))
     out_.scheduler["params"].set("warmup_max_lr",
                                  lacks_rate() ? args_.learning_rate : out_.learning_rate);
 }
@@ -514,12 +487,6 @@ void check_averaging(ResolvedConfig const& c) {
           ", whose reduce-scatter divides by the number of ranks before it; remove it");
 }
 
-OptionValues deepspeed_keys(TrainingArguments const& arguments) {
-  if (arguments.deepspeed.is_null()) return {};
-  auto const canonical = detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source);
-  return parse_nested(deepspeed_table(), canonical.tree, arguments.deepspeed_source);
-}
-
 }  // namespace
 
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
@@ -533,14 +500,6 @@ ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
 void check_together(ResolvedConfig const& config) {
   check_optimizer(config);
   check_averaging(config);
-}
-
-Reporting reporting_of(TrainingArguments const& arguments) {
-  return detail::resolve_reporting(arguments, deepspeed_keys(arguments));
-}
-
-std::optional<Tuning> tuning_of(TrainingArguments const& arguments) {
-  return detail::resolve_tuning(arguments, deepspeed_keys(arguments));
 }
 
 ConfigTree describe(ResolvedConfig const& config) { return detail::describe_fields(config); }

@@ -30,7 +30,7 @@ void stream_line(std::byte* to, std::byte const* from) {
 }  // namespace
 
 void stream_bytes(void* destination, void const* source, std::size_t bytes) {
-  if (bytes == 0) return;  // of null pointers, perhaps
+  if (bytes == 0) return;  // the pointers may be null
   auto* const to = static_cast<std::byte*>(destination);
   auto const* const from = static_cast<std::byte const*>(source);
   std::size_t i = std::min(bytes, (line - reinterpret_cast<std::uintptr_t>(to) % line) % line);

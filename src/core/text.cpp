@@ -59,6 +59,11 @@ std::string fixed_text(double value, int decimals) {
                                : fmt::format("{:.3e}", value);
 }
 
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
 std::string join(std::vector<std::string> const& words, std::string_view separator) {
   std::string out;
   for (std::size_t i = 0; i < words.size(); ++i)
@@ -117,8 +122,8 @@ namespace {
 unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
 
 struct Sequence {
-  std::size_t
-      bytes;  ///< of the well-formed character, or of the maximal ill-formed sequence (at least 1)
+  /// Bytes of the well-formed character, or of the maximal ill-formed sequence (at least 1)
+  std::size_t bytes;
   bool valid;
 };
 

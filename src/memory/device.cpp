@@ -27,6 +27,9 @@ DeviceInfo describe_device(int ordinal) {
 }
 
 std::size_t free_device_bytes() { return detail::device_memory().info().free_bytes; }
+void trim_device_pool() {
+  if (detail::device_api_or_null()) detail::device_memory().trim();
+}
 
 namespace {
 

@@ -80,7 +80,7 @@ std::size_t free_in_groups() {
   return left;
 }
 
-std::string text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+std::string size_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
 
 struct Use {
   std::size_t mapped = 0, resident = 0;
@@ -140,19 +140,18 @@ AvailableMemory available_memory(std::size_t processes) {
 void require_available(std::string const& name, std::size_t bytes, std::size_t copies) {
   if (bytes < unchecked_bytes && bytes <= left_of_limit(MemorySpace::host)) return;
   auto const available = available_memory(copies);
-  TESSERA_VALIDATE(
-      available.bytes >= bytes, OutOfMemoryError, "cannot allocate ", text(bytes), " for ", name,
-      copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ",
-      text(available.bytes), copies > 1 ? " per rank" : "", " are left (", available.limited_by,
-      "), this process has allocated ", text(MemoryTracker::of_process().current_total()), " (",
-      bytes_by_purpose(MemorySpace::host),
-      "); use a smaller batch, a higher ZeRO stage or more ranks",
-      memory_limit(MemorySpace::host) > 0 ? ", or raise --host_memory" : "");
+  TESSERA_VALIDATE(available.bytes >= bytes, OutOfMemoryError, "cannot allocate ", size_text(bytes),
+                   " for ", name,
+                   copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ",
+                   size_text(available.bytes), copies > 1 ? " per rank" : "", " are left (",
+                   available.limited_by, "), this process has allocated ",
+                   size_text(MemoryTracker::of_process().current_total()), " (",
+                   bytes_by_purpose(MemorySpace::host),
+                   "); use a smaller batch, a higher ZeRO stage or more ranks",
+                   memory_limit(MemorySpace::host) > 0 ? ", or raise --host_memory" : "");
 }
 
 namespace {
-
-constexpr int purpose_count = static_cast<int>(Purpose::data) + 1;
 
 SpaceUse use_of(MemoryTracker const& tracker) {
   return {tracker.current_total(), tracker.peak_total()};

@@ -8,8 +8,7 @@
 
 namespace tessera::memory {
 namespace {
-constexpr int purpose_count = static_cast<int>(Purpose::data) + 1;
-std::atomic<std::size_t> recent_peak{0};  ///< of host memory
+std::atomic<std::size_t> recent_peak{0};  ///< recent peak of host memory
 }  // namespace
 
 std::string_view name_of(Purpose purpose) {

@@ -88,7 +88,7 @@ class WorkerQueue final : public Queue {
     if (event.state())
       submit([state = event.state()] {
         state->wait();
-      });  // also when it has happened: it may carry an error
+      });  // waits even when it has happened: it may carry an error
   }
 
  private:

@@ -76,7 +76,8 @@ class HostDevice final : public DeviceApi {
   void wait(Stream stream, Event event) override;
   bool happened(Event event) override;
 
-  /// As cudaMemcpyAsync: pageable memory has been read or written when the call returns.
+  /// Copies as cudaMemcpyAsync does: pageable memory has been read or written when the call
+  /// returns.
   void copy(Stream stream, void* to, void const* from, std::size_t bytes) override;
   void zero(Stream stream, void* data, std::size_t bytes) override;
   void call_host(Stream stream, void (*function)(void*), void* argument) override;
@@ -101,7 +102,7 @@ class HostDevice final : public DeviceApi {
   std::size_t held_ = 0;
   Extents memory_, pinned_;
   std::vector<Stream> released_;                ///< with the work that they still have
-  std::array<Clock::time_point, 2> link_free_;  ///< of each direction
+  std::array<Clock::time_point, 2> link_free_;  ///< when the link is free in each direction
 };
 
 HostDevice::~HostDevice() {

@@ -283,7 +283,7 @@ class StreamQueue final : public Queue {
   GraphMode graph_mode_;
   std::map<std::string, detail::KeptGraphs> graphs_;  ///< by shape
   std::string capturing_;     ///< shape of the capture in progress; else empty
-  HostCalls captured_calls_;  ///< of the capture in progress
+  HostCalls captured_calls_;  ///< calls of the capture in progress
 };
 
 }  // namespace

@@ -155,7 +155,7 @@ void SwapFile::open(SwapDirectories const& directories) {
   }
 }
 
-/// The same size on each drive. @return the system's reason, or 0
+/// Reserves equal sizes on all drives. @return the system's reason, or 0
 int SwapFile::reserve() const {
   std::size_t const rounds = round_up(round_up(bytes_, stripe_) / stripe_, drives_.size());
   std::size_t const each = drives_.size() == 1 ? bytes_ : rounds / drives_.size() * stripe_;

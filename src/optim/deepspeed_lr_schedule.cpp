@@ -28,7 +28,7 @@ void refuse_position(Params const& params) {
                    "checkpoint, remove the key");
 }
 
-/// rate(i) = min (1 + step_rate x), x = (i + 1) / step_size, whole numbers of x with staircase.
+/// rate(i) = min (1 + step_rate x), x = (i + 1) / step_size, x rounded down with staircase.
 Rate lr_range_test(ConfigTree const& tree, double) {
   Params const params(tree, where,
                       {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate",

@@ -16,7 +16,7 @@ namespace {
 using detail::Params;
 using std::numbers::pi;
 
-constexpr auto kwargs_key = "lr_scheduler_kwargs";
+constexpr auto kwargs_name = "lr_scheduler_kwargs";
 
 /// What every schedule knows.
 struct Span {
@@ -38,7 +38,7 @@ Factor after_warmup(Span const& s, Factor rest) {
 }
 
 Factor constant(Span const&, ConfigTree const& kwargs) {
-  Params(kwargs, kwargs_key, {});
+  Params(kwargs, kwargs_name, {});
   return [](double) { return 1.0; };
 }
 Factor constant_with_warmup(Span const& s, ConfigTree const& kwargs) {
@@ -46,19 +46,19 @@ Factor constant_with_warmup(Span const& s, ConfigTree const& kwargs) {
 }
 
 Factor linear(Span const& s, ConfigTree const& kwargs) {
-  Params(kwargs, kwargs_key, {});
+  Params(kwargs, kwargs_name, {});
   return after_warmup(s, [s](double i) { return std::max(0.0, (s.total - i) / s.decay_steps()); });
 }
 
 Factor cosine(Span const& s, ConfigTree const& kwargs) {
-  double const cycles = Params(kwargs, kwargs_key, {"num_cycles"}).number("num_cycles", 0.5);
+  double const cycles = Params(kwargs, kwargs_name, {"num_cycles"}).number("num_cycles", 0.5);
   return after_warmup(s, [s, cycles](double i) {
     return std::max(0.0, half_cosine(cycles * 2.0 * s.progress(i)));
   });
 }
 
 Factor cosine_with_restarts(Span const& s, ConfigTree const& kwargs) {
-  double const cycles = Params(kwargs, kwargs_key, {"num_cycles"}).number("num_cycles", 1.0);
+  double const cycles = Params(kwargs, kwargs_name, {"num_cycles"}).number("num_cycles", 1.0);
   return after_warmup(s, [s, cycles](double i) {
     double const progress = s.progress(i);
     return progress >= 1.0 ? 0.0 : std::max(0.0, half_cosine(std::fmod(cycles * progress, 1.0)));
@@ -66,10 +66,10 @@ Factor cosine_with_restarts(Span const& s, ConfigTree const& kwargs) {
 }
 
 Factor polynomial(Span const& s, ConfigTree const& kwargs) {
-  Params const params(kwargs, kwargs_key, {"lr_end", "power"});
+  Params const params(kwargs, kwargs_name, {"lr_end", "power"});
   double const end = params.number("lr_end", 1e-7), power = params.number("power", 1.0);
   TESSERA_VALIDATE(s.learning_rate > end, ConfigError, "learning_rate is ", s.learning_rate,
-                   " and ", kwargs_key, ".lr_end is ", end,
+                   " and ", kwargs_name, ".lr_end is ", end,
                    "; a polynomial schedule falls, so lr_end must be the smaller one");
   return after_warmup(s, [s, end, power](double i) {
     if (i > s.total || s.total <= s.warmup) return end / s.learning_rate;
@@ -79,7 +79,7 @@ Factor polynomial(Span const& s, ConfigTree const& kwargs) {
 }
 
 Factor inverse_sqrt(Span const& s, ConfigTree const& kwargs) {
-  Params const params(kwargs, kwargs_key, {"timescale"});
+  Params const params(kwargs, kwargs_name, {"timescale"});
   double const scale = static_cast<double>(
       params.integer("timescale", 1, s.warmup > 0 ? static_cast<std::int64_t>(s.warmup) : 10'000));
   return after_warmup(
@@ -88,15 +88,15 @@ Factor inverse_sqrt(Span const& s, ConfigTree const& kwargs) {
 
 double least_ratio(Span const& s, Params const& params) {
   auto const rate = params.number("min_lr"), ratio = params.number("min_lr_rate");
-  TESSERA_VALIDATE(rate.has_value() != ratio.has_value(), ConfigError, kwargs_key,
+  TESSERA_VALIDATE(rate.has_value() != ratio.has_value(), ConfigError, kwargs_name,
                    " must have exactly one of min_lr and min_lr_rate");
-  TESSERA_VALIDATE(ratio || s.learning_rate > 0.0, ConfigError, "learning_rate is 0; ", kwargs_key,
+  TESSERA_VALIDATE(ratio || s.learning_rate > 0.0, ConfigError, "learning_rate is 0; ", kwargs_name,
                    ".min_lr cannot be a part of it");
   return ratio ? *ratio : *rate / s.learning_rate;
 }
 
 Factor cosine_with_min_lr(Span const& s, ConfigTree const& kwargs) {
-  Params const params(kwargs, kwargs_key, {"num_cycles", "min_lr", "min_lr_rate"});
+  Params const params(kwargs, kwargs_name, {"num_cycles", "min_lr", "min_lr_rate"});
   double const cycles = params.number("num_cycles", 0.5), least = least_ratio(s, params);
   return after_warmup(s, [=](double i) {
     return std::max(0.0, half_cosine(cycles * 2.0 * s.progress(i)) * (1.0 - least) + least);
@@ -105,7 +105,7 @@ Factor cosine_with_min_lr(Span const& s, ConfigTree const& kwargs) {
 
 /// Starts its warm-up above zero and reaches its end one step earlier than the others.
 Factor cosine_warmup_with_min_lr(Span const& s, ConfigTree const& kwargs) {
-  Params const params(kwargs, kwargs_key,
+  Params const params(kwargs, kwargs_name,
                       {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"});
   double const cycles = params.number("num_cycles", 0.5), least = least_ratio(s, params);
   auto const first = params.number("warmup_lr_rate");
@@ -124,7 +124,7 @@ double fall(std::string const& curve, double x, double cycles) {
 }
 
 Factor warmup_stable_decay(Span const& s, ConfigTree const& kwargs) {
-  Params const params(kwargs, kwargs_key,
+  Params const params(kwargs, kwargs_name,
                       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type",
                        "min_lr_ratio", "num_cycles"});
   auto const curves = {std::string_view("linear"), std::string_view("cosine"),
@@ -152,7 +152,7 @@ Factor warmup_stable_decay(Span const& s, ConfigTree const& kwargs) {
 }
 
 using MakeFactor = Factor (*)(Span const&, ConfigTree const&);
-constexpr std::array<std::pair<std::string_view, MakeFactor>, 10> known_factors{
+constexpr std::array<std::pair<std::string_view, MakeFactor>, 10> hf_schedules{
     {{"linear", linear},
      {"cosine", cosine},
      {"cosine_with_restarts", cosine_with_restarts},
@@ -174,7 +174,7 @@ Schedule hf_schedule(std::string const& type, double learning_rate, std::int64_t
   TESSERA_VALIDATE(warmup_steps >= 0 && total_steps >= 0, ConfigError, "the schedule has ",
                    warmup_steps, " warm-up steps of ", total_steps, "; neither can be negative");
   std::string names;
-  for (auto const& [name, make] : known_factors) {
+  for (auto const& [name, make] : hf_schedules) {
     names += concat(names.empty() ? "" : ", ", name);
     if (name != type) continue;
     Span const span{learning_rate, static_cast<double>(warmup_steps),

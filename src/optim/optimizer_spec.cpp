@@ -20,7 +20,7 @@ bool contains(ParameterGroup const& group, WeightDecay decay) {
 
 }  // namespace
 
-StateSpec coded_state(std::string name, Encoding encoding) {
+StateSpec quantized_state(std::string name, Encoding encoding) {
   return {std::move(name), Dtype::uint8, Extent::elementwise, encoding};
 }
 

@@ -42,7 +42,11 @@ bool is_root(TuningJob const& job) { return job.comm.rank() == 0; }
 
 config::TrainingArguments without_search(config::TrainingArguments arguments) {
   arguments.auto_tune = false;
-  if (arguments.deepspeed.is_object()) arguments.deepspeed.erase("autotuning");
+  if (auto& deepspeed = arguments.deepspeed; deepspeed.is_given()) {
+    auto document = deepspeed.document;
+    document.erase("autotuning");
+    deepspeed = {std::move(document), deepspeed.source};
+  }
   return arguments;
 }
 
@@ -256,7 +260,7 @@ ConfigTree tuned_run(config::TrainingArguments const& arguments, Choice const& c
     if (std::find(std::begin(decided), std::end(decided), name) == std::end(decided))
       out.set(name, entry.value);
   auto const tuned = arguments_of(without_search(arguments), choice);
-  if (!tuned.deepspeed.is_null()) out.set("deepspeed", tuned.deepspeed);
+  if (tuned.deepspeed.is_given()) out.set("deepspeed", tuned.deepspeed.document);
   out.set("per_device_train_batch_size", choice.micro_batch)
       .set("gradient_accumulation_steps", choice.accumulation)
       .set("recompute", name_of(choice.recompute));

@@ -25,14 +25,15 @@ bool is_given_number(ConfigTree const* value) { return value && value->is_number
 
 std::vector<int> stages(config::TrainingArguments const& a, config::ResolvedConfig const& c) {
   bool const fixed =
-      is_given_number(find(a.deepspeed, "zero_optimization", "stage")) || a.given("fsdp");
+      is_given_number(find(a.deepspeed.document, "zero_optimization", "stage")) || a.given("fsdp");
   return fixed ? std::vector<int>{static_cast<int>(c.stage)} : std::vector<int>{0, 1, 2, 3};
 }
 
 std::vector<OffloadDevice> optimizer_devices(config::TrainingArguments const& a,
                                              config::ResolvedConfig const& c,
                                              ChoiceLimits const& limits) {
-  if (find(a.deepspeed, "zero_optimization", "offload_optimizer")) return {c.offload.optimizer};
+  if (find(a.deepspeed.document, "zero_optimization", "offload_optimizer"))
+    return {c.offload.optimizer};
   std::vector<OffloadDevice> out{OffloadDevice::none};
   if (limits.has_device) out.push_back(OffloadDevice::cpu);
   if (limits.has_nvme) out.push_back(OffloadDevice::nvme);
@@ -43,7 +44,8 @@ std::vector<OffloadDevice> optimizer_devices(config::TrainingArguments const& a,
 std::vector<OffloadDevice> parameter_devices(config::TrainingArguments const& a,
                                              config::ResolvedConfig const& c,
                                              ChoiceLimits const& limits) {
-  if (find(a.deepspeed, "zero_optimization", "offload_param")) return {c.offload.parameters};
+  if (find(a.deepspeed.document, "zero_optimization", "offload_param"))
+    return {c.offload.parameters};
   std::vector<OffloadDevice> out{OffloadDevice::none};
   if (limits.has_device) out.push_back(OffloadDevice::cpu);
   if (limits.has_nvme) out.push_back(OffloadDevice::nvme);
@@ -54,8 +56,8 @@ std::vector<OffloadDevice> parameter_devices(config::TrainingArguments const& a,
 std::vector<std::int64_t> shard_groups(config::TrainingArguments const& a,
                                        ChoiceLimits const& limits) {
   std::vector<std::int64_t> out{0};
-  bool const given = find(a.deepspeed, "zero_optimization", "mics_shard_size") ||
-                     find(a.deepspeed, "zero_optimization", "zero_hpz_partition_size") ||
+  bool const given = find(a.deepspeed.document, "zero_optimization", "mics_shard_size") ||
+                     find(a.deepspeed.document, "zero_optimization", "zero_hpz_partition_size") ||
                      a.given("fsdp");
   if (!given) out.insert(out.end(), limits.shard_groups.begin(), limits.shard_groups.end());
   return out;
@@ -65,7 +67,7 @@ std::vector<std::int64_t> micro_batches(config::TrainingArguments const& a,
                                         config::ResolvedConfig const& c,
                                         ChoiceLimits const& limits) {
   bool const given = a.given("per_device_train_batch_size") ||
-                     is_given_number(a.deepspeed.find("train_micro_batch_size_per_gpu"));
+                     is_given_number(a.deepspeed.document.find("train_micro_batch_size_per_gpu"));
   bool const fixed = given && !limits.splits_given_batch;
   if (fixed) return {c.micro_batch_size};
   std::int64_t const batch = c.micro_batch_size * c.accumulation_steps;
@@ -103,7 +105,7 @@ ConfigTree automatic_config(config::TrainingArguments const& a) {
 
 }  // namespace
 
-std::string rung_of(Choice const& choice) {
+std::string ladder_step_of(Choice const& choice) {
   return fmt::format("stage {}{}{}", choice.stage,
                      choice.shard_group > 0
                          ? fmt::format(" in groups of {}", counted(choice.shard_group, "rank"))
@@ -143,7 +145,7 @@ std::vector<Choice> open_choices(config::TrainingArguments const& arguments,
   std::vector<Recompute> recomputations{arguments.recompute};
   if (!arguments.given("gradient_checkpointing") && !arguments.given("recompute"))
     recomputations = {Recompute::none, Recompute::light, Recompute::block};
-  bool const names_both = find(arguments.deepspeed, "zero_optimization", "offload_param");
+  bool const names_both = find(arguments.deepspeed.document, "zero_optimization", "offload_param");
   std::vector<Choice> out;
   auto const groups = shard_groups(arguments, limits);
   auto const add = [&](Choice choice) {
@@ -178,11 +180,8 @@ config::TrainingArguments arguments_of(config::TrainingArguments arguments, Choi
   arguments.recompute = choice.recompute;
   arguments.gradient_checkpointing = choice.recompute == Recompute::block;
   if (arguments.given("fsdp")) return arguments;
-  auto& deepspeed = arguments.deepspeed;
-  if (deepspeed.is_null()) {
-    deepspeed = automatic_config(arguments);
-    arguments.deepspeed_source = "the plan's DeepSpeed configuration";
-  }
+  bool const is_given = arguments.deepspeed.is_given();
+  auto deepspeed = is_given ? arguments.deepspeed.document : automatic_config(arguments);
   auto const* const given = deepspeed.find("zero_optimization");
   ConfigTree zero = given ? *given : ConfigTree::object();
   zero.set("stage", choice.stage);
@@ -195,6 +194,8 @@ config::TrainingArguments arguments_of(config::TrainingArguments arguments, Choi
   deepspeed.set("zero_optimization", std::move(zero));
   for (char const* key : {"train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
     deepspeed.set(key, "auto");
+  arguments.deepspeed = {std::move(deepspeed), is_given ? arguments.deepspeed.source
+                                                        : "the plan's DeepSpeed configuration"};
   return arguments;
 }
 

@@ -47,13 +47,13 @@ bool fits_after(Planner const& planner, Choice const& choice,
 
 }  // namespace
 
-std::vector<Rung> ladder(Planner& planner) {
+std::vector<LadderStep> ladder(Planner& planner) {
   auto choice = given_choice(planner.request().arguments, planner.given());
   std::int64_t const batch = choice.micro_batch * choice.accumulation;
   choice.stage = 0;
   choice.optimizer = choice.parameters = OffloadDevice::none;
   choice.recompute = Recompute::none;
-  std::vector<Rung> out;
+  std::vector<LadderStep> out;
   auto const add = [&](std::string change) {
     out.push_back({std::move(change), planner.evaluate(choice)});
   };

@@ -15,8 +15,9 @@ constexpr Dtype dtypes[] = {Dtype::fp32, Dtype::fp16, Dtype::bf16};
 /// Reads members of an object and knows which ones nobody has read.
 class Members {
  public:
-  Members(ConfigTree const& object, std::string source)
-      : object_(object), source_(std::move(source)) {
+  /// @param unknown  of all objects of the file
+  Members(ConfigTree const& object, std::string source, std::vector<std::string>& unknown)
+      : object_(object), source_(std::move(source)), unknown_(unknown) {
     TESSERA_VALIDATE(object.is_object(), ConfigError, source_, " must be an object {...}, found ",
                      object.type_name());
   }
@@ -54,22 +55,30 @@ class Members {
   void read_link(char const* key, Link& out) {
     auto const* const value = find(key);
     if (!value) return;
-    Members link(*value, concat(source_, ": ", key));
+    Members link = member(*value, key);
     link.read("latency", out.latency);
     link.read("bandwidth", out.bandwidth);
-    link.expect_known();
+    link.note_unknown();
   }
-  /// @throws ConfigError naming a member that nobody has read
-  void expect_known() const {
+  /// An object in this one.
+  Members member(ConfigTree const& value, char const* key) {
+    return {value, concat(source_, ": ", key), unknown_};
+  }
+  /// Adds a sentence on the members that nobody has read.
+  void note_unknown() const {
+    std::vector<std::string> names;
     for (auto const& [key, value] : object_.as_object())
-      TESSERA_VALIDATE(std::find(known_.begin(), known_.end(), key) != known_.end(), ConfigError,
-                       source_, ": unknown key ", key, "; known are ", join(known_));
+      if (std::find(known_.begin(), known_.end(), key) == known_.end()) names.push_back(key);
+    if (!names.empty())
+      unknown_.push_back(concat(source_, names.size() == 1 ? ": unknown key " : ": unknown keys ",
+                                join(names), "; known are ", join(known_)));
   }
   std::string const& source() const { return source_; }
 
  private:
   ConfigTree const& object_;
   std::string source_;
+  std::vector<std::string>& unknown_;
   std::vector<std::string> known_;
 };
 
@@ -81,19 +90,19 @@ Dtype dtype_of(std::string const& name, std::string const& source) {
 
 void read_speeds(Members& in, MachineProfile& out) {
   if (auto const* const peak = in.find("peak_flops")) {
-    Members members(*peak, in.source() + ": peak_flops");
+    Members members = in.member(*peak, "peak_flops");
     for (auto const dtype : dtypes) {
       double flops = 0.0;
       members.read(std::string(name_of(dtype)).c_str(), flops);
       if (flops > 0.0) out.peak[dtype] = flops;
     }
-    members.expect_known();
+    members.note_unknown();
   }
   auto const* const products = in.find("products");
   if (!products) return;
   TESSERA_VALIDATE(products->is_array(), ConfigError, in.source(), ": products must be a list");
   for (auto const& entry : products->as_array()) {
-    Members members(entry, in.source() + ": products");
+    Members members = in.member(entry, "products");
     ProductSpeed speed;
     double m = 0, n = 0, k = 0;
     members.read("m", m, 1);
@@ -107,7 +116,7 @@ void read_speeds(Members& in, MachineProfile& out) {
     speed.m = static_cast<std::int64_t>(m);
     speed.n = static_cast<std::int64_t>(n);
     speed.k = static_cast<std::int64_t>(k);
-    members.expect_known();
+    members.note_unknown();
     out.products.push_back(speed);
   }
 }
@@ -117,13 +126,13 @@ void read_protocols(Members& in, MachineProfile& out) {
   if (!list) return;
   TESSERA_VALIDATE(list->is_array(), ConfigError, in.source(), ": protocols must be a list");
   for (auto const& entry : list->as_array()) {
-    Members members(entry, in.source() + ": protocols");
+    Members members = in.member(entry, "protocols");
     Protocol protocol;
     members.read("intra_node", protocol.intra_latency);
     members.read("inter_node", protocol.inter_latency);
     members.read_share("bandwidth", protocol.bandwidth);
     (void)members.find("name");  // for the reader of the file
-    members.expect_known();
+    members.note_unknown();
     out.protocols.push_back(protocol);
   }
 }
@@ -174,7 +183,8 @@ double MachineProfile::attention_speed(Dtype dtype) const {
 }
 
 MachineProfile read_profile(ConfigTree const& document, std::string const& source) {
-  Members in(document, source);
+  std::vector<std::string> unknown;
+  Members in(document, source, unknown);
   MachineProfile p;
   auto const text = [&](char const* key) {
     auto const* const value = in.find(key);
@@ -211,7 +221,8 @@ MachineProfile read_profile(ConfigTree const& document, std::string const& sourc
   in.read("drive_write", p.drive_write);
   in.read("save_bandwidth", p.save_bandwidth);
   in.read("node_failure_hours", p.node_failure_hours);
-  in.expect_known();
+  in.note_unknown();
+  TESSERA_VALIDATE(unknown.empty(), ConfigError, join(unknown, "; "));
   check(p, source);
   return p;
 }

@@ -110,7 +110,7 @@ void measure_products(memory::Queue& queue, MachineProfile& out) {
 struct PassShape {
   std::int64_t width, heads, layers, rows, sequence;
 };
-/// Of one rank with that model.
+/// Measured pass and update of one rank with the model of a PassShape.
 struct MeasuredPass {
   double seconds = 0.0, update_bandwidth = 0.0;
   double products = 0.0;   ///< seconds of its products at their speeds
@@ -172,9 +172,9 @@ MeasuredPass measure_pass(memory::Queue& queue, MachineProfile const& products,
   return out;
 }
 
-/// From three models: two that differ in the length of the sequences only show the speed of
-/// attention, two that differ in width that of the kernels between the products, whose time grows
-/// with the operands where that of products grows with their flops.
+/// Measures passes of three models: two that differ in the length of the sequences only show the
+/// speed of attention, two that differ in width that of the kernels between the products, whose
+/// time grows with the operands where that of products grows with their flops.
 void measure_passes(memory::Queue& queue, MachineProfile& out) {
   bool const device = memory::memory_space_of(queue) == MemorySpace::device;
   PassShape const short_rows =

@@ -58,7 +58,7 @@ std::string time_text(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
-/// Of the memory where the model computes.
+/// Whether the memory in which the model computes has a limit.
 bool has_limit(Planner const& planner) {
   auto const& limits = planner.request().limits;
   return (planner.computes_on_device() ? limits.device : limits.host) > 0;
@@ -163,7 +163,7 @@ std::string advice_text(Planner const& planner, PlannedChoice const& best) {
       human_duration(advice->interval), 100.0 * advice->lost);
 }
 
-/// The faster rungs, and what they would need.
+/// Names the faster steps of the ladder and what they would need.
 std::string why_not_faster(Planner const& planner, std::vector<PlannedChoice> const& choices,
                            PlannedChoice const& best) {
   std::string out;
@@ -171,17 +171,17 @@ std::string why_not_faster(Planner const& planner, std::vector<PlannedChoice> co
   for (auto const& p : choices) {
     if (&p == &best || !is_faster_by_the_guides(p.choice, best.choice) || !p.refused.empty())
       continue;
-    auto const rung =
-        rung_of(p.choice) + (p.choice.recompute == Recompute::none
-                                 ? ""
-                                 : fmt::format(", recompute {}", name_of(p.choice.recompute)));
-    if (rung == last) continue;
-    last = rung;
+    auto const step = ladder_step_of(p.choice) +
+                      (p.choice.recompute == Recompute::none
+                           ? ""
+                           : fmt::format(", recompute {}", name_of(p.choice.recompute)));
+    if (step == last) continue;
+    last = step;
     auto const need = planner.computes_on_device() ? p.device_bytes : p.host_bytes;
     if (!p.fits)
-      out += fmt::format("  {} needs {}\n", rung, size_text(need));
+      out += fmt::format("  {} needs {}\n", step, size_text(need));
     else if (p.time && best.time)
-      out += fmt::format("  {} fits, but takes {} per step\n", rung, time_text(p.time->seconds));
+      out += fmt::format("  {} fits, but takes {} per step\n", step, time_text(p.time->seconds));
   }
   return out;
 }
@@ -236,12 +236,12 @@ std::string table_text(Planner const& planner, std::vector<PlannedChoice> const&
   return out;
 }
 
-std::string ladder_text(Planner const& planner, std::vector<Rung> const& rungs) {
-  std::string out = "The ladder; each rung keeps those before it:\n";
-  for (auto const& rung : rungs) {
-    auto const& p = rung.planned;
+std::string ladder_text(Planner const& planner, std::vector<LadderStep> const& steps) {
+  std::string out = "The ladder; each step keeps those before it:\n";
+  for (auto const& step : steps) {
+    auto const& p = step.planned;
     if (!p.refused.empty()) {
-      out += fmt::format("  {:>10}  {}: refused, {}\n", "-", rung.change, p.refused);
+      out += fmt::format("  {:>10}  {}: refused, {}\n", "-", step.change, p.refused);
       continue;
     }
     auto const need = planner.computes_on_device() ? p.device_bytes : p.host_bytes;
@@ -250,7 +250,7 @@ std::string ladder_text(Planner const& planner, std::vector<Rung> const& rungs) 
                        !p.fits              ? "too large"
                        : has_limit(planner) ? "     fits"
                                             : "         ",
-                       rung.change);
+                       step.change);
   }
   return out;
 }
@@ -271,13 +271,13 @@ std::string recommendation_text(Planner const& planner, std::vector<PlannedChoic
 }
 
 ConfigTree to_json(Planner const& planner, std::vector<PlannedChoice> const& choices,
-                   std::vector<Rung> const& rungs, PlannedChoice const* best) {
+                   std::vector<LadderStep> const& ladder, PlannedChoice const* best) {
   auto const& request = planner.request();
   ConfigTree::Array list, steps;
   for (auto const& p : choices) list.push_back(json_of(p));
-  for (auto const& rung : rungs)
+  for (auto const& step : ladder)
     steps.push_back(
-        ConfigTree::object().set("change", rung.change).set("choice", json_of(rung.planned)));
+        ConfigTree::object().set("change", step.change).set("choice", json_of(step.planned)));
   auto const& l = request.limits;
   auto out =
       ConfigTree::object()

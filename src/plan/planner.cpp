@@ -41,8 +41,8 @@ WireBytes wire_of_second(train::PlannedSteps const& steps, PlanRequest const& re
   return sum;
 }
 
-/// From values of 2 and 3 micro-steps to those of @p micro_steps: all but the first and the last do
-/// the same work.
+/// Extrapolates values of 2 and 3 micro-steps to those of @p micro_steps: all but the first and the
+/// last do the same work.
 double extrapolated(double two, double three, std::int64_t micro_steps) {
   return two + static_cast<double>(micro_steps - 2) * (three - two);
 }
@@ -178,6 +178,7 @@ train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
   run.rows = choice.micro_batch;
   run.sequence = sequence_;
   run.recompute = choice.recompute;
+  if (computes_on_device()) run.cudnn = train::planned_cudnn(request_.arguments);
   return run;
 }
 

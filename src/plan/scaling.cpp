@@ -31,7 +31,7 @@ MachineProfile without_transfer(MachineProfile m) {
 MachineProfile without_update(MachineProfile m) {
   double const traffic = m.pass_traffic / m.memory_bandwidth;
   m.memory_bandwidth = m.host_memory_bandwidth = 1e30;
-  m.pass_traffic = traffic * m.memory_bandwidth;  // of the passes, which stays
+  m.pass_traffic = traffic * m.memory_bandwidth;  // traffic of the passes, which stays
   m.host_link = {0.0, 1e30};
   m.drive_read = m.drive_write = 1e30;
   return m;
@@ -94,7 +94,7 @@ ScalingPoint simulate_point(ScalingRequest const& request, Cluster const& cluste
 
 std::string percent(double part) { return fmt::format("{:.1f} %", 100.0 * part); }
 
-std::string time_text(double seconds) {
+std::string step_time_text(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.2f} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
 }
 
@@ -156,7 +156,7 @@ std::string table_text(std::vector<ScalingPoint> const& points, Scaling scaling)
     auto const part = [&](double cost) { return percent(cost / p.time.seconds); };
     out += fmt::format(" {:>9} {:>11} {:>12} {:>10} {:>9} {:>9} {:>9} {:>9}\n",
                        fmt::format("{} x {}", p.choice.micro_batch, p.choice.accumulation),
-                       time_text(p.time.seconds), fmt::format("{:.5g}", p.tokens_per_second),
+                       step_time_text(p.time.seconds), fmt::format("{:.5g}", p.tokens_per_second),
                        percent(p.efficiency), part(p.costs.latency), part(p.costs.bandwidth),
                        part(p.costs.update), part(p.costs.slow_ranks));
   }

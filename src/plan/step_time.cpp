@@ -14,7 +14,7 @@ namespace {
 using memory::PlannedWork;
 using Kind = PlannedWork::Kind;
 
-constexpr char const* compute_queue = "compute";
+constexpr char const* compute_queue_name = "compute";
 
 double required(double speed, char const* what, MachineProfile const& machine) {
   TESSERA_VALIDATE(speed > 0.0, ConfigError, "the machine profile ", machine.name, " has no ", what,
@@ -23,7 +23,7 @@ double required(double speed, char const* what, MachineProfile const& machine) {
 }
 
 void add(StepTime& sum, PlannedWork const& work, std::string const& queue, double seconds) {
-  bool const computes = queue == compute_queue;
+  bool const computes = queue == compute_queue_name;
   if (work.kind == Kind::collective) sum.collectives += 1.0;
   if (work.kind == Kind::collective)
     sum.communication += seconds;
@@ -52,7 +52,7 @@ double operand_bytes(PlannedWork const& work) {
 double seconds_of(PlannedWork const& work, std::string const& queue, Cluster const& cluster,
                   MachineProfile const& machine) {
   auto const bytes = static_cast<double>(work.bytes);
-  bool const computes = queue == compute_queue;
+  bool const computes = queue == compute_queue_name;
   switch (work.kind) {
     case Kind::wait:
       return 0.0;
@@ -105,7 +105,7 @@ namespace {
 constexpr double tree_efficiency = 0.92;
 
 /// Times that the data passes the ring.
-double rounds(std::string_view name) { return name == "all_reduce" ? 2.0 : 1.0; }
+double ring_rounds(std::string_view name) { return name == "all_reduce" ? 2.0 : 1.0; }
 
 bool has_two_levels(std::string_view name) {
   return name == "all_reduce" || name == "all_gather" || name == "reduce_scatter" ||
@@ -146,9 +146,9 @@ double host_seconds(Collective const& operation, Cluster const& cluster,
   double const nodes = cluster.nodes, per_node = cluster.ranks_per_node;
   double const across = operation.bytes * (nodes - 1.0) / nodes / links.network.bytes_per_second;
   if (!in_two_levels(operation, cluster, &machine))
-    return rounds(operation.name) *
+    return ring_rounds(operation.name) *
            ((cluster.ranks() - 1.0) * links.network.latency_seconds + per_node * across);
-  return rounds(operation.name) *
+  return ring_rounds(operation.name) *
          ((nodes - 1.0) * links.network.latency_seconds + 2.0 * nodes * links.node.latency_seconds +
           across + operation.bytes / links.node.bytes_per_second);
 }
@@ -163,7 +163,7 @@ double nccl_seconds(Collective const& operation, Cluster const& cluster,
   double const ring_latency =
       (n - 1.0 - network_steps) * protocol.intra_latency + network_steps * protocol.inter_latency;
   double const pass = operation.bytes * (n - 1.0) / n / (bandwidth * protocol.bandwidth);
-  double const ring = rounds(operation.name) * (ring_latency + pass);
+  double const ring = ring_rounds(operation.name) * (ring_latency + pass);
   if (operation.name != "all_reduce") return ring;
   double const tree = 2.0 * ((per_node - 1.0) * protocol.intra_latency +
                              std::ceil(std::log2(nodes)) * protocol.inter_latency) +

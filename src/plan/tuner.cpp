@@ -75,7 +75,7 @@ bool are_neighbors(Choice const& a, Choice const& b, std::vector<Choice> const& 
 }
 
 bool names_buckets(config::TrainingArguments const& arguments) {
-  auto const* const zero = arguments.deepspeed.find("zero_optimization");
+  auto const* const zero = arguments.deepspeed.document.find("zero_optimization");
   return arguments.given("fsdp") || (zero && (zero->contains("reduce_bucket_size") ||
                                               zero->contains("allgather_bucket_size")));
 }

@@ -210,7 +210,7 @@ hwloc_obj_t pci_device_above(hwloc_obj_t object) {
   return object;
 }
 
-/// From the type of the nearest common ancestor.
+/// Finds the path by the type of the nearest common ancestor.
 GpuPath path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
   if (!a || !b) return GpuPath::unknown;
   auto* const common = hwloc_get_common_ancestor_obj(topology, a, b);

@@ -92,7 +92,7 @@ int family_of(int fd) {
 struct HeartbeatMonitor::State {
   Settings settings;
   int fd = -1;
-  std::vector<Address> candidates;  ///< of the first node
+  std::vector<Address> candidates;  ///< addresses of the first node
   std::vector<Peer> peers;          ///< by node; nodes other than the first know only the first
 
   bool is_root() const { return settings.node == first_node; }

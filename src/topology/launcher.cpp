@@ -1,5 +1,6 @@
 #include "tessera/topology/launcher.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 #include "tessera/core/error.hpp"
@@ -49,6 +50,8 @@ constexpr char const* srun_advice =
     "use `srun --mpi=pmix` or the plugin in the machine's documentation (`srun --mpi=list` lists "
     "them), or mpirun inside the job";
 
+constexpr char const* gpus_per_task = "SLURM_GPUS_PER_TASK";
+
 /// Older Slurm does not set SLURM_NTASKS for --ntasks-per-node.
 void find_allocation(Environment const& environment, LauncherFacts& facts) {
   facts.node_file = text_of(environment, "PBS_NODEFILE");
@@ -60,6 +63,36 @@ void find_allocation(Environment const& environment, LauncherFacts& facts) {
   if (facts.job_tasks || !per_node || !facts.job_nodes) return;
   facts.job_tasks = *per_node * *facts.job_nodes;
   facts.job_tasks_variable = "SLURM_NTASKS_PER_NODE and SLURM_JOB_NUM_NODES";
+}
+
+/// The count in "4", "a100:4" or "gpu:a100:4".
+std::optional<int> count_of(Environment const& environment, char const* name) {
+  std::string const text = text_of(environment, name);
+  return number_of<int>({{name, text.substr(text.rfind(':') + 1)}}, name);
+}
+
+void find_gpus(Environment const& environment, LauncherFacts& facts) {
+  auto const is_known = [&](char const* name, std::optional<int> count) {
+    if (count.value_or(0) <= 0) return false;
+    facts.gpus = count;
+    facts.gpus_variable = name;
+    return true;
+  };
+  auto const listed = [&](char const* name) -> std::optional<int> {
+    std::string const text = text_of(environment, name);
+    bool const is_list = text.starts_with("GPU-") || text.starts_with("MIG-") ||
+                         text.find_first_of("0123456789") == 0;
+    if (!is_list) return std::nullopt;  // -1 or NoDevFiles: none
+    return static_cast<int>(std::count(text.begin(), text.end(), ',')) + 1;
+  };
+  if (facts.slurm) {
+    bool const is_step = facts.launcher == Launcher::srun;
+    if (is_step && is_known(gpus_per_task, count_of(environment, gpus_per_task))) return;
+    if (is_known("SLURM_GPUS_ON_NODE", count_of(environment, "SLURM_GPUS_ON_NODE"))) return;
+    for (char const* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"})
+      if (is_known(name, listed(name))) return;
+  }
+  is_known("CUDA_VISIBLE_DEVICES", listed("CUDA_VISIBLE_DEVICES"));
 }
 
 std::string start_advice(LauncherFacts const& facts) {
@@ -102,6 +135,7 @@ LauncherFacts launcher_facts(Environment const& environment) {
   facts.restart_count = number_of<int>(environment, "SLURM_RESTART_COUNT").value_or(0);
   facts.end_time = number_of<std::int64_t>(environment, "SLURM_JOB_END_TIME");
   find_allocation(environment, facts);
+  find_gpus(environment, facts);
   return facts;
 }
 
@@ -171,6 +205,25 @@ std::string unused_allocation(LauncherFacts const& facts, int world_size, int no
                   "program run on ",
                   nodes, ": the others are idle; ", start_advice(facts));
   return "";
+}
+
+std::string gpu_mismatch(LauncherFacts const& facts, int ranks_of_node) {
+  if (!facts.gpus) return "";
+  bool const per_task = facts.gpus_variable == gpus_per_task;
+  int const gpus = *facts.gpus, ranks = per_task ? 1 : ranks_of_node;
+  bool const may_be_less = facts.gpus_variable == "CUDA_VISIBLE_DEVICES";
+  if (gpus == ranks || (gpus < ranks && may_be_less)) return "";
+  std::string const found =
+      per_task ? concat("a task has ", gpus, " GPUs (", facts.gpus_variable, ")")
+               : concat("a node has ", gpus, gpus == 1 ? " GPU (" : " GPUs (", facts.gpus_variable,
+                        ") and ", ranks, ranks == 1 ? " rank" : " ranks", " of this program");
+  if (gpus > ranks)
+    return concat(found, ", and a rank computes on one GPU: ", gpus - ranks,
+                  gpus - ranks == 1 ? " is idle; " : " are idle; ",
+                  per_task ? concat("request one GPU per task and ", gpus, " times as many tasks")
+                           : concat("start ", gpus, " ranks per node, or request fewer GPUs"));
+  return concat(found, ": ranks share GPUs; start ", gpus, gpus == 1 ? " rank" : " ranks",
+                " per node, or request more GPUs");
 }
 
 }  // namespace tessera::topology

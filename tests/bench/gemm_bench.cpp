@@ -50,7 +50,7 @@ std::vector<Shape> shapes_of(std::int64_t tokens) {
   return out;
 }
 
-struct Way {
+struct Method {
   std::string name;
   GemmRoute route;
   SgemmLibrary library;
@@ -58,8 +58,8 @@ struct Way {
   bool accumulate;
 };
 
-std::vector<Way> ways_of_this_machine() {
-  std::vector<Way> out;
+std::vector<Method> methods_of_this_machine() {
+  std::vector<Method> out;
   bool const onednn = kernels::detail::has_library(SgemmLibrary::onednn),
              cblas = kernels::detail::has_library(SgemmLibrary::cblas);
   if (onednn)
@@ -95,10 +95,10 @@ memory::Buffer operand(std::int64_t numel, Dtype dtype) {
   return out;
 }
 
-void measure(Shape const& s, std::vector<Way> const& ways, GemmEngine& engine, int rounds) {
+void measure(Shape const& s, std::vector<Method> const& methods, GemmEngine& engine, int rounds) {
   std::vector<memory::Buffer> buffers;
   std::vector<std::function<void()>> alternatives;
-  for (auto const& w : ways) {
+  for (auto const& w : methods) {
     buffers.push_back(operand(s.m * s.k, w.in));
     buffers.push_back(operand(s.k * s.n, w.in));
     buffers.push_back(operand(s.m * s.n, w.out));
@@ -123,8 +123,8 @@ void measure(Shape const& s, std::vector<Way> const& ways, GemmEngine& engine, i
   line.set("threads", memory::Runtime::threads());
   double const operations =
       2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  for (std::size_t i = 0; i < ways.size(); ++i)
-    line.set(ways[i].name, std::int64_t(operations / timings[i].median * 1e-9));
+  for (std::size_t i = 0; i < methods.size(); ++i)
+    line.set(methods[i].name, std::int64_t(operations / timings[i].median * 1e-9));
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);
 }
@@ -138,6 +138,6 @@ int main(int argc, char** argv) {
   std::fprintf(stderr, "%s, %d threads, GF/s (median of %d interleaved rounds)\n",
                kernels::gemm_library().c_str(), memory::Runtime::threads(), rounds);
   GemmEngine engine;
-  auto const ways = ways_of_this_machine();
-  for (auto const& shape : shapes_of(tokens)) measure(shape, ways, engine, rounds);
+  auto const methods = methods_of_this_machine();
+  for (auto const& shape : shapes_of(tokens)) measure(shape, methods, engine, rounds);
 }

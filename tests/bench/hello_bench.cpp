@@ -1,4 +1,4 @@
-// Starts MPI and ends: what any MPI program pays. The yardstick of start-up times.
+// Starts MPI and ends: what any MPI program pays. The baseline of start-up times.
 #include "tessera/topology/mpi_session.hpp"
 
 int main(int argc, char** argv) {

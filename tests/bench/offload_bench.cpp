@@ -18,6 +18,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
+#include "tessera/optim/optimizer.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera {

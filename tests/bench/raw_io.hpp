@@ -1,6 +1,6 @@
 #pragma once
 /// Plain reads and writes to compare with: 4 MiB at a time, flushed, through the page cache or
-/// beside it.
+/// next to it.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -57,7 +57,7 @@ inline void raw_read(std::filesystem::path const& file) {
   ::close(fd);
 }
 
-/// Everything below a directory is on the disk alone afterwards.
+/// Everything below a directory is only on the disk afterwards.
 inline void drop_cache(std::filesystem::path const& directory) {
   for (auto const& entry : std::filesystem::recursive_directory_iterator(directory)) {
     int const fd = ::open(entry.path().c_str(), O_RDONLY);

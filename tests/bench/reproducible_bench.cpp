@@ -70,7 +70,7 @@ class Run {
     (void)engine_->finish_step(1e-4, values);
   }
 
-  /// Of one step.
+  /// Returns the bytes that one step sends.
   std::size_t bytes_sent() {
     comm_->clear();
     step();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training speed beside PyTorch, ranks beside threads, and start-up: programs run in turn (A B A B ...), one JSON line a ratio.
+"""Training speed next to PyTorch, ranks next to threads, and start-up: programs run in turn (A B A B ...), one JSON line a ratio.
 
     run_training.py --bin build/host/bin [--torch PYTHON] [--rounds 3] [--steps 3] [--prefix "chrt -f 10"] [--only fp32,bf16,ranks,start]
 

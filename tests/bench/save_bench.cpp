@@ -2,7 +2,7 @@
 /// save costs the training:
 ///   mpiexec -n 2 bench.save [MIB_OF_WEIGHTS=128] [ROUNDS=5] [DIRECTORY=.]
 /// Rank 0 prints one JSON line: medians of the slowest rank's seconds over rounds in which the
-/// alternatives take turns (every second round backwards), and their ratios. Everything written is
+/// alternatives alternate (every second round backwards), and their ratios. Everything written is
 /// flushed inside the time; what is read is dropped from the page cache before.
 #include <cstdio>
 #include <cstdlib>
@@ -163,7 +163,7 @@ class Contest {
     fs::remove(mine("copy"));
     return timed([&] { bench::raw_write(mine("copy"), bytes_, cache); });
   }
-  /// As a trainer that waits for it.
+  /// Saves like a trainer that waits for the save.
   void save() {
     saver_.begin(request("saved", plan_), states_.views,
                  checkpoint::BackgroundSaver::Source::in_place);
@@ -214,7 +214,7 @@ class Contest {
   zero::PartitionPlan plan_, other_plan_;
   States states_, copies_;
   checkpoint::BackgroundSaver saver_;
-  std::size_t bytes_ = 0;  ///< of this rank's states
+  std::size_t bytes_ = 0;  ///< bytes of this rank's states
   std::map<std::string, std::vector<double>> samples_;
 };
 

@@ -20,7 +20,7 @@ plan::MachineProfile host_of(test::OverlapCase const& c) {
   m.name = "simulated network";
   m.peak = {{Dtype::fp32, 1e11}, {Dtype::bf16, 1e11}};
   m.memory_bandwidth = m.host_memory_bandwidth = 1e10;
-  // of each operation: the ranks of a ring share it
+  // latency of each operation: the ranks of a ring share it
   m.intra_node = {c.latency_seconds / (c.ranks - 1), 1e9 * c.gb_per_s};
   return m;
 }

@@ -66,23 +66,24 @@ inline std::string name_of(Streams const& s) {
 }
 
 /// How a plain loop is written.
-struct Way {
+struct PlainLoopForm {
   char const* suffix;
   bool past_caches;  ///< stores
   int ahead;         ///< bytes that are asked for ahead; 0: none
   bool to_first;     ///< prefetched to the first-level cache, not the second
   int far;           ///< bytes that are also asked for ahead into the second; 0: none
-  int lines;         ///< of an array of 2 bytes per element, read before any is written
+  int lines;         ///< lines of an array of 2 bytes per element, read before any is written
 };
-inline constexpr Way ways[] = {{"", false, 0, true, 0, 1},
-                               {"_prefetched", false, 512, true, 0, 1},
-                               {"_prefetched_far", false, 1024, false, 0, 1},
-                               {"_prefetched_pages", false, 512, true, 4096, 1},
-                               {"_past_caches", true, 0, true, 0, 1},
-                               {"_past_caches_prefetched", true, 512, true, 0, 1},
-                               {"_past_caches_prefetched_pages", true, 512, true, 4096, 1},
-                               {"_past_caches_in_bursts", true, 512, true, 0, 4}};
-inline constexpr int normal_ways = 4;  ///< the first ones
+inline constexpr PlainLoopForm forms[] = {
+    {"", false, 0, true, 0, 1},
+    {"_prefetched", false, 512, true, 0, 1},
+    {"_prefetched_far", false, 1024, false, 0, 1},
+    {"_prefetched_pages", false, 512, true, 4096, 1},
+    {"_past_caches", true, 0, true, 0, 1},
+    {"_past_caches_prefetched", true, 512, true, 0, 1},
+    {"_past_caches_prefetched_pages", true, 512, true, 4096, 1},
+    {"_past_caches_in_bursts", true, 512, true, 0, 4}};
+inline constexpr int normal_forms = 4;  ///< the first ones
 
 #if defined(__AVX512F__)
 inline constexpr std::size_t vector_bytes = 64;
@@ -113,9 +114,9 @@ using Arrays = std::array<std::byte*, 8>;
 #define TESSERA_INLINE inline __attribute__((always_inline))
 
 /// One tile of the loop: integers, so that no value is slow.
-template <Streams s, std::size_t way>
+template <Streams s, std::size_t form>
 struct PlainLoop {
-  static constexpr Way how = ways[way];
+  static constexpr PlainLoopForm how = forms[form];
   Arrays arrays;
   std::byte* sums;  ///< a vector per tile, which the compiler keeps
 
@@ -135,7 +136,7 @@ struct PlainLoop {
   static constexpr int narrow_vectors = how.lines * 64 / vector_bytes,
                        wide_vectors = 2 * narrow_vectors;                  ///< that move() takes
   static constexpr std::int64_t step = how.lines * 32;                     ///< elements of move()
-  static constexpr std::int64_t group = std::max<std::int64_t>(64, step);  ///< of ask_ahead()
+  static constexpr std::int64_t group = std::max<std::int64_t>(64, step);  ///< group of ask_ahead()
   static constexpr int wide_reads = s.updated4 + s.read4, narrow_reads = s.updated2 + s.read2;
 
   static TESSERA_INLINE std::byte* wide_at(Arrays const& x, int k, std::int64_t i) {
@@ -144,7 +145,8 @@ struct PlainLoop {
   static TESSERA_INLINE std::byte* narrow_at(Arrays const& x, int k, std::int64_t i) {
     return x[static_cast<std::size_t>(s.wide() + k)] + 2 * i;
   }
-  /// Also for lines that are only written: normal stores read them.
+  /// Prefetches the arrays that are read, and those that are only written where normal stores read
+  /// their lines.
   static TESSERA_INLINE void ask_ahead(Arrays const& x, std::int64_t at) {
     constexpr int wide = how.past_caches ? wide_reads : s.wide(),
                   narrow = how.past_caches ? narrow_reads : s.narrow();
@@ -210,31 +212,31 @@ struct PlainLoop {
   }
 };
 
-/// A plain loop over arrays in all ways.
+/// A plain loop over arrays in all forms.
 struct Sweep {
-  Streams streams;  ///< as in the kernel
-  Streams lines;    ///< as in the loop
+  Streams streams;  ///< arrays as the kernel has them
+  Streams lines;    ///< arrays as the loop has them
   using Run = void (*)(std::int64_t n, Arrays const& arrays, std::byte* sums);
-  std::array<Run, std::size(ways)> run;
-  int way_count;
+  std::array<Run, std::size(forms)> run;
+  int form_count;
 };
 
-template <Streams lines, std::size_t way>
+template <Streams lines, std::size_t form>
 void run_plain_loop(std::int64_t n, Arrays const& arrays, std::byte* sums) {
-  over_tiles(n, PlainLoop<lines, way>{arrays, sums});
+  over_tiles(n, PlainLoop<lines, form>{arrays, sums});
 }
 
-template <Streams lines, std::size_t... way>
-Sweep sweep_in_ways(Streams streams, std::index_sequence<way...>) {
+template <Streams lines, std::size_t... form>
+Sweep sweep_in_forms(Streams streams, std::index_sequence<form...>) {
   static_assert(lines.wide() + lines.narrow() <= 8);
   return {streams,
           lines,
-          {run_plain_loop<lines, way>...},
-          lines.writes() ? static_cast<int>(sizeof...(way)) : normal_ways};
+          {run_plain_loop<lines, form>...},
+          lines.writes() ? static_cast<int>(sizeof...(form)) : normal_forms};
 }
 template <Streams s>
 Sweep sweep_of() {
-  return sweep_in_ways<s.in_lines()>(s, std::make_index_sequence<std::size(ways)>());
+  return sweep_in_forms<s.in_lines()>(s, std::make_index_sequence<std::size(forms)>());
 }
 
 /// A kernel to time: the arrays that it must move, one sweep after the other.
@@ -242,7 +244,7 @@ struct Metric {
   std::string name;
   std::vector<Sweep> sweeps;
   std::function<void()> work;
-  double bytes = 0.0;  ///< 0: of as many elements as the yardsticks have
+  double bytes = 0.0;  ///< 0: of as many elements as the baselines have
 
   double bytes_per_element() const {
     double sum = 0.0;
@@ -251,11 +253,11 @@ struct Metric {
   }
 };
 
-/// The arrays of the yardsticks and their times.
-class Yardsticks {
+/// The arrays of the baselines and their times.
+class Baselines {
  public:
   /// @param n elements of each array, beyond the caches; a multiple of `tile`
-  Yardsticks(std::int64_t n, std::vector<Metric> const& metrics)
+  Baselines(std::int64_t n, std::vector<Metric> const& metrics)
       : n_(n), sweeps_{sweep_of<triad>(), sweep_of<copy>(), sweep_of<read_modify_write>()} {
     int arrays = 0;
     for (auto const& metric : metrics)
@@ -264,7 +266,7 @@ class Yardsticks {
     for (auto const& sweep : sweeps_)
       arrays = std::max(arrays, sweep.lines.wide() + sweep.lines.narrow());
     for (int k = 0; k <= arrays; ++k)
-      memory_.emplace_back("yardstick", memory::Purpose::workspace,
+      memory_.emplace_back("baseline", memory::Purpose::workspace,
                            static_cast<std::size_t>(n) * (k < arrays ? 4 : 1));
     for (int k = 0; k < arrays; ++k) arrays_[k] = static_cast<std::byte*>(memory_[k].data());
     over_tiles(n, [&](std::int64_t index) {  // first touch by the thread that will use it
@@ -272,14 +274,14 @@ class Yardsticks {
         std::fill_n(reinterpret_cast<std::int32_t*>(arrays_[k]) + index * tile, tile, 1);
     });
     for (auto const& sweep : sweeps_)
-      for (int way = 0; way < sweep.way_count; ++way) entries_.push_back({&sweep, way, {}});
+      for (int form = 0; form < sweep.form_count; ++form) entries_.push_back({&sweep, form, {}});
   }
 
   void add_to(std::vector<std::function<void()>>& alternatives) const {
     auto* const sums = static_cast<std::byte*>(memory_.back().data());
     for (auto const& e : entries_)
       alternatives.emplace_back(
-          [this, e, sums] { e.sweep->run[static_cast<std::size_t>(e.way)](n_, arrays_, sums); });
+          [this, e, sums] { e.sweep->run[static_cast<std::size_t>(e.form)](n_, arrays_, sums); });
   }
   /// @param timings of the alternatives, in order
   void keep(std::vector<Timing> const& timings) {
@@ -296,7 +298,7 @@ class Yardsticks {
     }
     return bytes / seconds;
   }
-  /// Of triad, copy and read-modify-write.
+  /// Returns the best rate of triad, copy and read-modify-write.
   double best_of_three() const {
     return std::max({best(triad), best(copy), best(read_modify_write)});
   }
@@ -304,7 +306,7 @@ class Yardsticks {
   void print(std::vector<std::pair<std::string, std::int64_t>> const& fields) const {
     for (auto const& e : entries_) {
       double const bytes = e.sweep->lines.bytes() * static_cast<double>(n_);
-      print_line({name_of(e.sweep->lines) + ways[e.way].suffix, bytes, e.timing,
+      print_line({name_of(e.sweep->lines) + forms[e.form].suffix, bytes, e.timing,
                   best(e.sweep->lines), best_of_three()},
                  fields);
     }
@@ -332,7 +334,7 @@ class Yardsticks {
  private:
   struct Entry {
     Sweep const* sweep;
-    int way;
+    int form;
     Timing timing;
   };
 
@@ -361,20 +363,20 @@ class Yardsticks {
 /// read-modify-write.
 inline void report(std::int64_t n, std::vector<Metric> const& metrics, int rounds,
                    std::vector<std::pair<std::string, std::int64_t>> const& fields) {
-  Yardsticks yardsticks(n, metrics);
+  Baselines baselines(n, metrics);
   std::vector<std::function<void()>> alternatives;
-  yardsticks.add_to(alternatives);
+  baselines.add_to(alternatives);
   for (auto const& metric : metrics) alternatives.push_back(metric.work);
   auto const timings = interleaved(alternatives, rounds);
-  yardsticks.keep(timings);
-  yardsticks.print(fields);
+  baselines.keep(timings);
+  baselines.print(fields);
   for (std::size_t i = 0; i < metrics.size(); ++i) {
     auto const& metric = metrics[i];
     double const bytes =
         metric.bytes > 0.0 ? metric.bytes : metric.bytes_per_element() * static_cast<double>(n);
-    Yardsticks::print_line({metric.name, bytes, timings[yardsticks.count() + i],
-                            yardsticks.rate_of(metric.sweeps), yardsticks.best_of_three()},
-                           fields);
+    Baselines::print_line({metric.name, bytes, timings[baselines.count() + i],
+                           baselines.rate_of(metric.sweeps), baselines.best_of_three()},
+                          fields);
   }
 }
 

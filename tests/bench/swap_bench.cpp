@@ -1,7 +1,7 @@
 /// The stream of tiles between swap files and memory against plain io_uring loops of the same block
 /// size and depth:
 ///   bench.swap [MIB=1024] [ROUNDS=5] [DIRECTORY=.] [BLOCK_KIB=1024] [DEPTH=8]
-/// Prints one JSON line: medians of seconds over rounds in which the alternatives take turns, GB/s,
+/// Prints one JSON line: medians of seconds over rounds in which the alternatives alternate, GB/s,
 /// and the ratios stream over raw for reads, writes and both directions together.
 #include <fcntl.h>
 #include <liburing.h>
@@ -35,8 +35,8 @@ void fill(void* memory, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) words[i] = random();
 }
 
-/// Of the tiles in memory. The loops use as much: a drive of a virtual machine writes to memory
-/// that is in a cache much faster.
+/// Bytes of the tiles in memory. The loops use as much: a drive of a virtual machine writes to
+/// memory that is in a cache much faster.
 constexpr std::size_t memory_bytes = std::size_t{64} << 20;
 
 /// A file of its own, read or written from the first to the last block with one ring.
@@ -101,7 +101,7 @@ class Stream {
       states_.acquire(*queue_, t);
       states_.release(*queue_, t, values);
     }
-    states_.settle();
+    states_.finish_transfers();
   }
 
  private:

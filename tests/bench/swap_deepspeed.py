@@ -4,7 +4,7 @@
     swap_deepspeed.py --bin build/host/bin --dir DRIVE [--mib 1024] [--rounds 5] [--block_kib 1024] [--depth 8] [--prefix "chrt -f 10"]
 
 Runs with a Python that has deepspeed and torch; the operator is compiled at the first use and needs libaio's headers (libaio-dev) and ninja.
-All sides have the same block size and depth, O_DIRECT, one thread, tiles of 16 MiB in four buffers, and take turns in each round. DeepSpeed
+All sides have the same block size and depth, O_DIRECT, one thread, tiles of 16 MiB in four buffers, and alternate in each round. DeepSpeed
 starts the transfers of four tiles together and waits for them, as its swapper does with the tensors of a sub-group; "both" reads with one
 handle and writes with another. bench.swap gives the other two sides. Prints a line of JSON per round, then medians in GB/s."""
 import argparse
@@ -54,7 +54,7 @@ class Peer:
             self.seconds(write=[len(self.files) - 1])
 
     def seconds(self, read=(), write=()):
-        """Of moving all tiles of the files in these directions."""
+        """Seconds of moving all tiles of the files in these directions."""
         start = time.perf_counter()
         for first in range(0, self.bytes, TILE * BUFFERS):
             for side, call in [(k, "async_pread") for k in read] + [(k, "async_pwrite") for k in write]:

@@ -1,5 +1,5 @@
-// Time of whole training steps (forward, backward, reduction, clipping, AdamW) of a GPT-2 on this
-// rank count, after a warm-up step.
+// Time of complete training steps (forward, backward, reduction, clipping, AdamW) of a GPT-2 on
+// this rank count, after a warm-up step.
 //   [mpirun -np N] bench.training [--layers 12 --width 768 --heads 12 --vocabulary 50257 --rows 4
 //   --length 256 --dtype fp32 --stage 0 --steps 7]
 // --rows is the global batch: it is dealt over the ranks. Prints one JSON line: median seconds of a

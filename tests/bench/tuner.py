@@ -4,7 +4,7 @@
     tuner.py --bin build/host/bin --output DIR [--cases NAME,...] [--rounds 2] [--turns 5] [--record FILE]
 
 A round runs, for every case, tessera-train --auto_tune and the same with autotuning.tuner_type gridsearch, which measures every candidate
-that fits by the plan. The shortest of so many measurements is the luckiest one. So the choices of all rounds and the candidates within 10 %
+that fits by the plan. The shortest of many measurements is the luckiest one. So the choices of all rounds and the candidates within 10 %
 of the shortest time, at most a dozen, are then measured again in turns, one program each, with the order reversed in every other turn. A
 candidate's time is its shortest of the exhaustive searches and turns: those that could be the best have the same number of measurements,
 and the search under test does not judge itself. Per case: the time of each round's choice divided by the shortest of all, and the

@@ -25,7 +25,7 @@ struct CrashPoints {
     if (char const* text = std::getenv("TESSERA_CRASH_POINTS"))
       most = std::strtoul(text, nullptr, 10);
   }
-  /// Of the points 1 ... @p count, in ascending order.
+  /// Chooses up to `most` of the points 1 ... @p count, in ascending order.
   std::vector<int> choose(int count) const {
     std::vector<int> all(static_cast<std::size_t>(count));
     std::iota(all.begin(), all.end(), 1);
@@ -41,7 +41,7 @@ struct CrashPoints {
   }
 };
 
-/// Points by the thousand want a file system that flushes at once.
+/// Points by the thousand want a file system that flushes immediately.
 inline void use_memory_for_scratch() {
   std::error_code failed;
   if (std::filesystem::is_directory("/dev/shm", failed) && ::access("/dev/shm", W_OK) == 0)

@@ -70,8 +70,8 @@ class Faults : public ::testing::TestWithParam<BackgroundSaver::Source> {
                         read.views(), *comm);
     return read.wrong(step);
   }
-  /// Rank 0 sees: the new checkpoint whole, or the old one and nothing of the new, or (`latest`
-  /// alone could not be written) both.
+  /// Rank 0 sees: the complete new checkpoint, or the old one and nothing of the new, or both
+  /// where only `latest` could not be written.
   enum class Outcome { saved, failed, without_latest };
   void expect_whole(Outcome outcome) {
     bool const saved = outcome == Outcome::saved;
@@ -154,7 +154,7 @@ TEST_P(Faults, AnyCallMayFailOnce) {
     std::printf("%d calls failed, %d of them ended the save\n", tried, failures);
 }
 
-/// As on network file systems while a reader has a file open.
+/// Network file systems refuse to remove a file that a reader has open.
 TEST_P(Faults, WhatCannotBeRemovedIsTriedAgainUnderTheSameName) {
   start_over();
   auto const trash = [&] {
@@ -206,7 +206,7 @@ TEST_P(Faults, ShortAndInterruptedTransfersGoOn) {
   }
 }
 
-/// On the build's own file system, where whole pages of large extents go beside the page cache if
+/// On the build's own file system, where full pages of large extents bypass the page cache if
 /// it lets them.
 TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
   if (comm->size() > 1 || GetParam() == BackgroundSaver::Source::snapshot)
@@ -221,8 +221,8 @@ TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
     try {
       EXPECT_TRUE(checkpoint::verify(save_toy(place, 3, 2, 0, 600).directory).ok());
     } catch (IoError const& e) {
-      message = e.what();  // of the library that lays the file out, or of a file system without
-                           // such writes
+      // Message of the library that lays the file out, or of a file system without such writes
+      message = e.what();
     }
     EXPECT_THAT(message, AnyOf("", HasSubstr("Invalid argument")));
     tessera_set_faults("");

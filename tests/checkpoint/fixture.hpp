@@ -147,7 +147,7 @@ inline checkpoint::SavedCheckpoint save_toy(fs::path const& checkpoints, std::in
   return checkpoint::save_all(request, views);
 }
 
-/// Of two ranks; one value of the first is not a number.
+/// Saves a checkpoint of two ranks in which one value of the first rank is not a number.
 inline void save_not_a_number(fs::path const& checkpoints, std::int64_t step) {
   auto const units = toy_units();
   zero::PartitionPlan const plan(units, 2);

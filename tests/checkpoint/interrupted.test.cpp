@@ -1,4 +1,4 @@
-/// Saves that are killed and file systems that are full: the checkpoint before stays whole.
+/// Saves that are killed and file systems that are full: the previous checkpoint stays complete.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -32,11 +32,11 @@ bool holds_step(fs::path const& directory, std::int64_t step) {
 }
 
 /// How a save is made; all from one process.
-struct Way {
+struct Interruption {
   char const* name;
   void (*save)(fs::path const& run, std::int64_t step);
 };
-std::ostream& operator<<(std::ostream& out, Way const& way) { return out << way.name; }
+std::ostream& operator<<(std::ostream& out, Interruption const& how) { return out << how.name; }
 
 void save_over_ranks(fs::path const& run, std::int64_t step,
                      checkpoint::BackgroundSaver::Source source) {
@@ -52,7 +52,7 @@ void save_over_ranks(fs::path const& run, std::int64_t step,
   saver.finish();
 }
 
-Way const ways[] = {
+Interruption const interruptions[] = {
     {"waiting",
      [](fs::path const& run, std::int64_t step) {
        save_over_ranks(run, step, checkpoint::BackgroundSaver::Source::in_place);
@@ -68,10 +68,10 @@ Way const ways[] = {
      }},
 };
 
-class InterruptedSave : public ::testing::TestWithParam<Way> {
+class InterruptedSave : public ::testing::TestWithParam<Interruption> {
  protected:
-  /// What a restart finds after the kill: a whole checkpoint, nothing else once the leftovers are
-  /// removed.
+  /// What a restart finds after the kill: a complete checkpoint, nothing else once the leftovers
+  /// are removed.
   static std::int64_t look(fs::path const& run) {
     auto const found = checkpoint::find_latest(run);
     if (!found) ADD_FAILURE() << "no checkpoint is left";
@@ -123,7 +123,7 @@ TEST_P(InterruptedSave, KilledAtAnyCallThereIsACompleteCheckpoint) {
   std::printf("%s: killed at %zu of %d calls\n", GetParam().name, chosen.size(), all);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, InterruptedSave, ::testing::ValuesIn(ways),
+INSTANTIATE_TEST_SUITE_P(Interruptions, InterruptedSave, ::testing::ValuesIn(interruptions),
                          [](auto const& info) { return std::string(info.param.name); });
 
 /// Runs @p body in a process with a tmpfs of its own at @p mount_point; its exit status, or -1

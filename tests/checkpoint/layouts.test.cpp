@@ -40,7 +40,7 @@ TEST(Layouts, StartsOfFiles) {
   EXPECT_EQ(checkpoint::starts_by_host({"a", "b", "a", "b"}), starts_at({0, 1, 2, 3}));
 }
 
-/// Saved by N ranks into any files: found whole, restored by M ranks, consolidated to the same
+/// Saved by N ranks into any files: found complete, restored by M ranks, consolidated to the same
 /// bytes as one file for each rank.
 TEST(Layouts, EveryReaderFindsTheSame) {
   if (session().info().rank != 0) return;

@@ -1,4 +1,4 @@
-#include "validators.hpp"
+#include "commands.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,22 +3,21 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <string>
 #include <vector>
+
+#include "command.hpp"
 
 namespace tessera::cli::test {
 
 /// Parses and runs @p words, of which the first one is the subcommand that @p add adds.
 /// @throws what the subcommand throws
-inline std::string output_of(void (*add)(CLI::App&), std::vector<std::string> words) {
-  CLI::App app;
+inline std::string output_of(void (*add)(Command&), std::vector<std::string> const& words) {
+  Command app("tessera");
   add(app);
-  std::reverse(words.begin(), words.end());
   ::testing::internal::CaptureStdout();
   try {
-    app.parse(words);
+    app(words);
   } catch (...) {
     ::testing::internal::GetCapturedStdout();
     throw;

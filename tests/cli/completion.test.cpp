@@ -1,4 +1,4 @@
-#include "manual/manual.hpp"
+#include "commands.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,20 +12,22 @@ using namespace std::chrono_literals;
 
 /// bash itself completes: the answer of @p function for the words, one per line. The directory
 /// holds the folder run_1, the file run.json and what the script needs.
-std::string completed(std::vector<std::string> const& words,
+std::string completed(std::vector<std::string> const& typed,
                       std::string const& function = "_tessera") {
-  CLI::App app("tools", "tessera");
-  auto* const checkpoint = app.add_subcommand("checkpoint", "");
-  checkpoint->add_subcommand("ls", "")->add_flag("--json");
-  checkpoint->add_subcommand("verify", "")->add_flag("--quick");
+  Command app("tessera", "tools");
+  bool flag = false;
+  std::vector<std::string> rest;
+  auto& checkpoint = app.add_command("checkpoint", "");
+  checkpoint.add_command("ls", "").add("--json", flag, "");
+  checkpoint.add_command("verify", "").add("--quick", flag, "");
   std::string text;
-  auto* const plot = app.add_subcommand("plot", "");
-  plot->add_option("run_directory", text);
-  plot->add_option("--output", text);
-  auto* const submit = app.add_subcommand("submit", "");
-  submit->add_option("template", text);
-  submit->add_option("--dtype", text);
-  submit->add_option("arguments", text);
+  auto& plot = app.add_command("plot", "");
+  plot.add("run_directory DIR", text, "");
+  plot.add("--output PATH", text, "");
+  auto& submit = app.add_command("submit", "");
+  submit.add("template TEMPLATE", text, "");
+  submit.add("--dtype", text, "").one_of({"fp32", "bf16", "fp16"});
+  submit.add_rest("arguments ARGUMENTS", rest, "", Command::Rest::own);
   ScratchFiles const files;
   files.write("run.json", "");
   std::filesystem::create_directories(files.directory() / "run_1");
@@ -40,8 +42,8 @@ std::string completed(std::vector<std::string> const& words,
                                std::filesystem::perms::owner_all);
   std::string script = bash_completion(app) + "cd " + files.directory().string() +
                        "; PATH=$PWD/bin:$PATH; COMP_WORDS=(program";
-  for (auto const& word : words) script += " '" + word + "'";
-  script += "); COMP_CWORD=" + std::to_string(words.size()) + "; " + function +
+  for (auto const& word : typed) script += " '" + word + "'";
+  script += "); COMP_CWORD=" + std::to_string(typed.size()) + "; " + function +
             "; printf '%s\\n' \"${COMPREPLY[@]}\"\n";
   return output_of({"bash", files.write("completion.sh", script)}, 20s);
 }

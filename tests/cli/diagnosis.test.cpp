@@ -13,7 +13,7 @@ ConfigTree status(char const* text) { return ConfigTree::parse(text, "status.jso
 TEST(Diagnosis, ADoneRunNeedsNothing) {
   auto const d = diagnose(status(R"({"state": "done", "exit_code": 0, "reason": "finished"})"),
                           JobRecord{"COMPLETED", "", ""});
-  EXPECT_THAT(d.what, HasSubstr("done"));
+  EXPECT_EQ(d.what, "the run is done: finished");
   EXPECT_TRUE(d.advice.empty());
 }
 
@@ -24,7 +24,7 @@ TEST(Diagnosis, ALostNodeIsNamed) {
                                      "last_checkpoint": "step_00000020", "suspect_rank": 5, "suspect_host": "n017"})"),
       JobRecord{"", "", ""});
   EXPECT_THAT(d.what, HasSubstr("rank 5 on n017"));
-  EXPECT_THAT(d.what, HasSubstr("step_00000020"));
+  EXPECT_THAT(d.what, HasSubstr("last checkpoint: step_00000020"));
   EXPECT_THAT(d.advice.front(), HasSubstr("--exclude=n017"));
 }
 
@@ -40,7 +40,7 @@ TEST(Diagnosis, AdviceFitsTheRun) {
   auto const alone = lost(R"("nodes": 1)"),
              two = lost(R"("nodes": 2, "last_checkpoint": "step_1")");
   EXPECT_THAT(alone.advice, testing::Each(testing::Not(HasSubstr("--exclude"))));
-  EXPECT_THAT(alone.advice.front(), HasSubstr("n1"));
+  EXPECT_THAT(alone.advice.front(), HasSubstr("in the log of node n1 why"));
   EXPECT_THAT(alone.advice, testing::Contains(HasSubstr("starts from the first step")));
   EXPECT_THAT(two.advice.front(), HasSubstr("--exclude=n1"));
   EXPECT_THAT(two.advice, testing::Contains(HasSubstr("resume from the last checkpoint")));
@@ -64,8 +64,8 @@ TEST(Diagnosis, EveryCodeHasAdvice) {
         .set("exit_code", code)
         .set("reason", "because");
     auto const d = diagnose(s, JobRecord{"", "", ""});
-    EXPECT_THAT(d.what, HasSubstr(std::to_string(code)));
-    EXPECT_THAT(d.what, HasSubstr("because"));
+    EXPECT_THAT(d.what, HasSubstr("exited with code " + std::to_string(code)));
+    EXPECT_THAT(d.what, HasSubstr("Reason: because"));
     EXPECT_FALSE(d.advice.empty()) << code;
     EXPECT_THAT(d.advice, testing::Each(testing::Not(HasSubstr("not one of Tessera's")))) << code;
   }
@@ -73,11 +73,12 @@ TEST(Diagnosis, EveryCodeHasAdvice) {
 
 TEST(Diagnosis, ARunThatWasKilledIsExplainedBySlurm) {
   auto const s = status(R"({"state": "running", "step": 3, "total_steps": 9})");
-  EXPECT_THAT(diagnose(s, JobRecord{"OUT_OF_MEMORY", "", ""}).what, HasSubstr("memory"));
+  EXPECT_THAT(diagnose(s, JobRecord{"OUT_OF_MEMORY", "", ""}).what,
+              HasSubstr("the memory limit of a node was exceeded"));
   EXPECT_THAT(diagnose(s, JobRecord{"TIMEOUT", "", ""}).advice.front(),
               HasSubstr("--signal=USR1@600"));
   EXPECT_THAT(diagnose(s, JobRecord{"NODE_FAIL", "", ""}).what, HasSubstr("node failed"));
-  EXPECT_THAT(diagnose(s, JobRecord{"", "", ""}).what, HasSubstr("killed"));
+  EXPECT_THAT(diagnose(s, JobRecord{"", "", ""}).what, HasSubstr("it was killed (SIGKILL"));
   EXPECT_THAT(diagnose(s, JobRecord{"RUNNING", "", ""}).what, HasSubstr("the run is running"));
   EXPECT_FALSE(has_ended(s));
 }
@@ -99,7 +100,7 @@ TEST(Diagnosis, TheLogTellsWhatTheJobStateDoesNot) {
           R"({"state": "failed", "exit_code": 69, "reason": "gone", "suspect_rank": 1, "suspect_host": "n1"})"),
       {"FAILED", "job.out", evidence});
   EXPECT_THAT(lost.what, testing::AllOf(HasSubstr("rank 1 on n1"), HasSubstr("memory limit")));
-  EXPECT_THAT(lost.advice.front(), HasSubstr("--mem"));
+  EXPECT_THAT(lost.advice.front(), HasSubstr("request more memory (--mem"));
   EXPECT_EQ(evidence_in("I spoke of Out Of Memory in my text\n"), "");
   EXPECT_THAT(diagnose(running, {"", "",
                                  "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT "

@@ -48,8 +48,8 @@ TEST(SimulateCommand, NodeCountsAreAListOrDouble) {
   EXPECT_THAT(error("0"), HasSubstr("'0' is not a number of nodes"));
   EXPECT_THAT(error("4,2"), HasSubstr("must ascend"));
   EXPECT_THAT(error("8:4"), HasSubstr("empty range"));
-  EXPECT_THAT(error(""), HasSubstr("--nodes"));
-  EXPECT_THAT(error("many"), HasSubstr("'many'"));
+  EXPECT_THAT(error(""), HasSubstr("--nodes: '' is not a number of nodes"));
+  EXPECT_THAT(error("many"), HasSubstr("--nodes: 'many' is not a number of nodes"));
 }
 
 TEST(SimulateCommand, SaysWhatDoesNotFit) {

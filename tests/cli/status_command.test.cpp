@@ -13,7 +13,7 @@ ConfigTree status(std::string const& state) {
   tree.set("state", state).set("exit_code", 75).set("updated", "2026-01-31T12:00:00Z");
   return tree;
 }
-constexpr std::int64_t updated = 1769860800;  // the same time in seconds since 1970
+constexpr std::int64_t updated = 1769860800;  // that time in seconds since 1970
 
 TEST(ExitCodeOfARun, IsRecordedWhenItHasEnded) {
   EXPECT_EQ(recorded_exit_code(status("stopped_early"), "run", 0), 75);

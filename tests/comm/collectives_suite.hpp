@@ -20,7 +20,7 @@ namespace {
 
 using Parameter = std::tuple<Implementation, Dtype, Placement>;
 
-/// Implementations live for the whole suite: hundreds of operations run on each, as in training.
+/// Implementations live as long as the suite: hundreds of operations run on each, as in training.
 inline std::map<Implementation, std::unique_ptr<Collectives>>& implementations() {
   static std::map<Implementation, std::unique_ptr<Collectives>> all;
   return all;
@@ -265,7 +265,7 @@ TEST_P(CollectivesSuite, OperationsRunInCallOrderAndAfterTheirEvent) {
   std::vector<Pending> pending;
   for (int step = 0; step < 5; ++step) {
     producer->submit([&, step] {
-      std::this_thread::sleep_for(2ms);
+      std::this_thread::sleep_for(2ms);  // what does not wait is too early
       for (std::int64_t i = rank_ * n; i < (rank_ + 1) * n; ++i)
         data.set(i, (step == 0 ? 0.0 : data[i]) + rank_ + 1);
     });

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 
 void lose(std::string const& how) {
   if (how == "kill") kill(getpid(), SIGKILL);
-  if (how == "hang") std::this_thread::sleep_for(4s);
+  if (how == "hang") std::this_thread::sleep_for(4s);  // longer than the timeout of the others
   throw InternalError("this rank fails by itself");
 }
 

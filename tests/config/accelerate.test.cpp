@@ -14,7 +14,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-/// As `accelerate config` writes it.
+/// Text that `accelerate config` writes.
 char const* const deepspeed_yaml = R"(compute_environment: LOCAL_MACHINE
 debug: false
 deepspeed_config:

@@ -26,7 +26,8 @@ TEST(CanonicalConfig, OldNamesAreTranslatedWithANote) {
   auto const legacy = canonical(R"({"zero_optimization": true, "allgather_size": 1000})");
   EXPECT_EQ(legacy.tree.dump(),
             R"({"zero_optimization":{"stage":1,"allgather_bucket_size":1000}})");
-  EXPECT_THAT(legacy.notes, ElementsAre(HasSubstr("deprecated")));
+  EXPECT_THAT(legacy.notes,
+              ElementsAre(HasSubstr("zero_optimization: true and false are deprecated")));
   EXPECT_EQ(canonical(R"({"bfloat16": {"enabled": true}})").tree.dump(),
             R"({"bf16":{"enabled":true}})");
   EXPECT_THAT(error_of<ConfigError>([] {

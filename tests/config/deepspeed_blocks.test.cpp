@@ -56,8 +56,7 @@ TEST(DeepSpeedBlocks, MembersAreChecked) {
       "elasticity": {"enabled": false, "micro_batch_sizes": [2, 4]}})"));
 }
 
-/// As DeepSpeed 0.19.8 and, for blocks that it has removed, 0.18 read them: these values do
-/// nothing.
+/// These values do nothing, as in DeepSpeed 0.19.8 and, for blocks that it has removed, 0.18.
 TEST(DeepSpeedBlocks, WhatMeansOffPasses) {
   for (char const* off : {
            R"({"tensor_parallel": {"autotp_size": 1}})",

@@ -9,6 +9,7 @@
 #include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
 namespace {
@@ -18,10 +19,8 @@ using Words = std::vector<std::string>;
 ResolvedConfig resolved(std::string const& json, Words const& flags = {}, int world = 1,
                         std::int64_t hidden = 64) {
   TrainingArguments a = parse_options(flags);
-  if (!json.empty()) {
-    a.deepspeed = ConfigTree::parse(json, "ds.json", ConfigTree::Syntax::relaxed);
-    a.deepspeed_source = "ds.json";
-  }
+  if (!json.empty())
+    a.deepspeed = {ConfigTree::parse(json, "ds.json", ConfigTree::Syntax::relaxed), "ds.json"};
   return resolve(a, world, hidden);
 }
 

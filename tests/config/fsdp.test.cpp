@@ -64,7 +64,8 @@ TEST(Fsdp, ConfigRefinesTheStageOrHasANote) {
 TEST(Fsdp, OffloadIsThatOfParameters) {
   auto const c = resolved({"--fsdp", "full_shard offload auto_wrap"});
   EXPECT_EQ(c.offload.parameters, OffloadDevice::cpu);
-  EXPECT_THAT(c.notes, Contains(HasSubstr("computes on CPUs")));
+  EXPECT_THAT(c.notes_on_cpus, testing::ElementsAre(HasSubstr("computes on CPUs")));
+  EXPECT_THAT(c.notes, testing::Not(Contains(HasSubstr("computes on CPUs"))));
   EXPECT_EQ(resolved({"--fsdp", "full_shard", "--fsdp_config", R"({"offload_params": true})"})
                 .offload.parameters,
             OffloadDevice::cpu);
@@ -98,7 +99,8 @@ TEST(Fsdp, WhatIsRefusedSaysWhy) {
     });
   };
   EXPECT_THAT(key_error(R"({"min_num_parms": 1})"), HasSubstr("did you mean min_num_params?"));
-  EXPECT_THAT(key_error(R"({"reshard_after_forward": "half"})"), HasSubstr("FULL_SHARD"));
+  EXPECT_THAT(key_error(R"({"reshard_after_forward": "half"})"),
+              HasSubstr("reshard_after_forward is \"half\"; it must be FULL_SHARD"));
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ TEST(GroupKeys, NameTheSizeOfASecondaryGroup) {
               HasSubstr("at stage 2"));
   EXPECT_THAT(refusal_of_zero(R"("stage": 3, "zero_hpz_partition_size": 2, "mics_shard_size": 2)"),
               HasSubstr("remove one of them"));
-  EXPECT_THAT(refusal_of_zero(R"("stage": 3, "zero_hpz_partition_size": 0)"), HasSubstr("hpz"));
+  EXPECT_THAT(refusal_of_zero(R"("stage": 3, "zero_hpz_partition_size": 0)"),
+              HasSubstr("zero_hpz_partition_size is 0; it must be an integer of at least 1"));
 }
 
 TEST(GroupKeys, AHierarchicalGatherNeedsGroups) {

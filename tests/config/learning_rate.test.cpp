@@ -14,7 +14,7 @@ ResolvedConfig resolved(std::string const& json, std::vector<std::string> const&
                                  "--do_train"};
   words.insert(words.end(), flags.begin(), flags.end());
   TrainingArguments a = parse_arguments(words);
-  if (!json.empty()) a.deepspeed = ConfigTree::parse(json, "ds.json");
+  if (!json.empty()) a.deepspeed = {ConfigTree::parse(json, "ds.json"), "ds.json"};
   return resolve(a, 1, 64);
 }
 

@@ -29,6 +29,8 @@ TEST(OptimArgs, AreRefusedByName) {
   for (auto const& [text, algorithm, message] : std::vector<Bad>{
            {"momentun=0.9", "SGD", "\"momentun\"; did you mean momentum?"},
            {"rank=128", "SGD", "SGD has no parameter \"rank\"; it has momentum, dampening"},
+           {"rank=128,momentum=0.9,speed=3", "SGD",
+            "SGD has no parameters \"rank\", \"speed\"; it has momentum, dampening"},
            {"momentum", "SGD", "\"momentum\" has no \"=\""},
            {"momentum=fast", "SGD", "momentum is \"fast\"; it must be a number"},
            {"momentum=0.9x", "SGD", "momentum is \"0.9x\""},

@@ -7,17 +7,26 @@
 namespace tessera::config::detail {
 namespace {
 
-OptimizerKeys keys_of(ConfigTree const& params) {
-  return {"ds.json", [&params](std::string const& key) {
-            return params.find(key.substr(std::string("optimizer.params.").size()));
-          }};
+DeepSpeedConfig keys_of(ConfigTree const& params) {
+  DeepSpeedConfig json;
+  json.source = "ds.json";
+  for (auto const& [name, value] : params.as_object())
+    json.keys.entries["optimizer.params." + name] = {value, Origin::deepspeed};
+  return json;
 }
 
 TEST(OptimizerKeys, ThoseOfAnotherOptimizerAreRefused) {
   auto const params = ConfigTree::parse(R"({"betas": [0.9, 0.95], "muon_lr": 0.02})", "test");
   EXPECT_NO_THROW(check_hyperparameters(keys_of(params), "Muon"));
   EXPECT_THROW(check_hyperparameters(keys_of(params), "AdamW"), ConfigError);
-  EXPECT_THROW(check_hyperparameters(keys_of(params), "SGD"), ConfigError);
+  try {
+    check_hyperparameters(keys_of(params), "SGD");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (ConfigError const& e) {
+    for (char const* part : {"optimizer.params.muon_lr is 0.02", "optimizer.params.betas is [0.9",
+                             "SGD has no such hyperparameters; remove the keys"})
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
 }
 
 TEST(OptimizerKeys, RatesAreMultiplesOfThePeak) {

@@ -14,8 +14,7 @@ using Words = std::vector<std::string>;
 
 ResolvedConfig resolved(std::string const& json, Words words = {"--do_train"}) {
   TrainingArguments a = parse_options(words);
-  if (!json.empty()) a.deepspeed = ConfigTree::parse(json, "ds.json");
-  a.deepspeed_source = "ds.json";
+  if (!json.empty()) a.deepspeed = {ConfigTree::parse(json, "ds.json"), "ds.json"};
   return resolve(a, 2, 64);
 }
 
@@ -102,7 +101,7 @@ TEST(Precision, MasterWeightsStartRoundedUnderDeepSpeed) {
                    .round_master_weights);
 }
 
-/// Of master weights, states and gradients between micro-steps.
+/// DeepSpeed's keys give 16 bits to master weights, states and gradients between micro-steps.
 TEST(Precision, SixteenBitMasterWeightsAreDeepSpeeds) {
   struct Row {
     char const *blocks, *zero;

@@ -34,6 +34,9 @@ TEST(QuantizationKeys, NameTheErrorFeedback) {
   EXPECT_THAT(refusal_of_zero(on + R"({"reset_T": 0})"), HasSubstr("reset_T is 0"));
   EXPECT_THAT(refusal_of_zero(on + R"({"reset_T": 1.5})"), HasSubstr("reset_T is 1.5"));
   EXPECT_THAT(refusal_of_zero(on + R"({"reset_t": 4})"), HasSubstr("unknown key"));
+  EXPECT_THAT(refusal_of_zero(on + R"({"beta": 1, "reset_t": 4})"),
+              HasSubstr("unknown keys zero_optimization.zeropp_loco_param.beta, "
+                        "zero_optimization.zeropp_loco_param.reset_t; the block has"));
   EXPECT_THAT(refusal_of_zero(on + R"({"reset_T": "4"})"), HasSubstr("must be a number"));
   EXPECT_THAT(refusal_of_zero(on + "true"), HasSubstr("write a block"));
 }

@@ -18,10 +18,8 @@ inline ResolvedConfig resolved(std::string const& json, Words const& flags = {},
   Words words{"--model_name_or_path", "gpt2", "--train_file", "a.txt", "--do_train"};
   words.insert(words.end(), flags.begin(), flags.end());
   TrainingArguments a = parse_arguments(words);
-  if (!json.empty()) {
-    a.deepspeed = ConfigTree::parse(json, "ds.json", ConfigTree::Syntax::relaxed);
-    a.deepspeed_source = "ds.json";
-  }
+  if (!json.empty())
+    a.deepspeed = {ConfigTree::parse(json, "ds.json", ConfigTree::Syntax::relaxed), "ds.json"};
   return resolve(a, world, hidden);
 }
 

@@ -46,6 +46,11 @@ def prose(page):
     return result
 
 
+def slug(text, separator="-"):
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", separator)
+
+
 def anchors(page):
     """Anchors of a page's headings, as GitHub makes them."""
     found, seen = set(), {}
@@ -54,7 +59,7 @@ def anchors(page):
         if not heading:
             continue
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.group(1))
-        anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        anchor = slug(text)
         count = seen.get(anchor, 0)
         seen[anchor] = count + 1
         found.add(f"{anchor}-{count}" if count else anchor)

@@ -53,7 +53,7 @@ class Options:
         path = (name,)
         while name == "tessera" and rest and re.fullmatch(r"[a-z][a-z0-9-]*", rest[0]):
             _, text = self.of(path)
-            if "\nSubcommands:" not in text:
+            if "\nCommands\n" not in text:
                 break
             if not re.search(rf"^  {re.escape(rest[0])}\s", text, re.M):
                 return f"{' '.join(path)} has no subcommand {rest[0]}"
@@ -64,6 +64,8 @@ class Options:
                        len(rest))
             own, foreign = rest[:cut], rest[cut + 1:]
         known, _ = self.of(path)
+        if path[-1] in ("check", "lr", "estimate", "plan", "simulate"):   # with or without --
+            known = known | self.of(("tessera-train",))[0]
         if name == "tessera-train":
             own, foreign = [], rest
         wrong = [word for word in own if re.match(r"--?[A-Za-z]", word) and word.split("=")[0] not in known]

@@ -3,7 +3,7 @@
 path. Usage: start_up.py SCENARIO --bin DIR --work DIR --source DIR --mpiexec PROGRAM --hello PROGRAM. 125: strace cannot be used here.
 
 Calls on the job's own files (configuration, tokenizer, text, weights, run directory) must be as many a node whatever the number of ranks; shards of
-checkpoints are one file a rank by design and counted apart, and what rank 0 writes by the clock (status.json, .lock) is left out. Outside of these, a rank may open only what a bare MPI program opens, and libraries."""
+checkpoints are one file per rank by design and counted apart, and what rank 0 writes by the clock (status.json, .lock) is left out. Outside of these, a rank may open only what a bare MPI program opens, and libraries."""
 import argparse
 import os
 import pathlib
@@ -96,7 +96,7 @@ def count(b):
 
 
 def nothing_else(b):
-    """Beyond its own files a rank opens what a bare MPI program opens, libraries, and no more."""
+    """A rank opens, besides its own files, what a bare MPI program opens, libraries, and no more."""
     local = LOCAL + (str(b.work), str(b.source / "configs"))
 
     def opened(calls):

@@ -122,6 +122,27 @@ def safetensors(path):
     return {n: (e["dtype"], e["shape"], data[8 + size + e["data_offsets"][0]:8 + size + e["data_offsets"][1]]) for n, e in header.items()}
 
 
+def write_safetensors(path, tensors):
+    """tensors: {name: (dtype, shape, bytes)}, as support.safetensors() reads them."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+def tokenizer_with_more_tokens(b):
+    """The directory of a tokenizer with two tokens more than the model's 4096 rows, both in the corpus from here on."""
+    tokenizer = b.work / "tokenizer"
+    shutil.copytree(b.source / "configs/gpt2-8m", tokenizer)
+    document = json.loads((tokenizer / "tokenizer.json").read_text())
+    flags = dict(special=False, single_word=False, lstrip=False, rstrip=False, normalized=False)
+    document["added_tokens"] += [dict(flags, id=4096 + i, content=f"<extra{i}>") for i in range(2)]
+    (tokenizer / "tokenizer.json").write_text(json.dumps(document))
+    b.text.write_text("<extra0> " + b.text.read_text().replace("daemon", "<extra1>"))
+    return tokenizer
+
 
 def damage(b, run, step, kind, rank=1):
     """Flips a bit of, cuts, or removes a shard. Returns its name."""

@@ -1,9 +1,9 @@
 // Speed on a GPU, one JSON line a measurement; on the host with the same arguments where no device
 // is, so that it can be tried anywhere.
 //   bench.gpu gemm [SIZE]                        best product SIZE^3 in bf16
-//   bench.gpu optimizer [PARAMETERS]             fused AdamW step beside a device copy
+//   bench.gpu optimizer [PARAMETERS]             fused AdamW step next to a device copy
 //   bench.gpu flat [ELEMENTS]                    element-wise kernels and the squares of gradients,
-//   each beside a device copy of the same bytes bench.gpu rows [ROWS WIDTH VOCABULARY]       layer
+//   each next to a device copy of the same bytes bench.gpu rows [ROWS WIDTH VOCABULARY]       layer
 //   norms, sums of columns, embeddings and cross-entropy, the same way bench.gpu overlap LAYERS
 //   WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]     share of the communication that
 //   computation hides, as one
@@ -16,7 +16,7 @@
 //   TESSERA_PRECISION: bf16 (default); autocast, fp32 weights and residual stream with products in
 //   bf16, which is --bf16 of tessera-train; or fp32
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels
-// as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
+// as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or next to them.
 // TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own. TESSERA_FP8: the
 // products of blocks in fp8.
 #include <algorithm>
@@ -273,8 +273,8 @@ struct Training {
   bool checkpointing = false;
 };
 
-/// Of the model, a token: 6 N without @p looked_up rows, which no product reads, + 6 L C T for
-/// causal attention, halved.
+/// Returns the operations of the model per token: 6 N without @p looked_up rows, which no product
+/// reads, + 6 L C T for causal attention, halved.
 double flops_per_token(Training const& t, std::int64_t parameters, std::int64_t looked_up) {
   return 6.0 * static_cast<double>(parameters - looked_up * t.width) +
          6.0 * static_cast<double>(t.layers * t.width * t.length);

@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [[ $# == 1 ]] || { sed -n '2,4p' "$0" >&2; exit 64; }
 mkdir -p "$1"
 into=$(cd "$1" && pwd)
-roots=(libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-dev
+roots=(libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-dev
        zlib1g-dev libzstd-dev libgtest-dev libgmock-dev pkgconf ninja-build)
 # What every machine has, what only matters with real networks or debuggers, and documentation.
 skip='^(libc6.*|libgcc.*|libgomp.*|libatomic1|gcc-.*|g\+\+.*|cpp-.*|libstdc\+\+.*|linux-libc-dev|debconf.*|perl.*|python3.*|libpython.*|dpkg.*|tar|bzip2|xz-utils|passwd|adduser|openssh.*'

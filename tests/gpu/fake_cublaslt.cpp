@@ -46,7 +46,7 @@ struct Layout {
 struct Preference {
   std::uint64_t workspace = 0;
   std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
-  std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
+  std::uint32_t alignment[4] = {256, 256, 256, 256};  // alignments of A, B, C, D
 };
 
 /// A product as the heuristic and the execution see it: column-major, D[m, n] = op(A)[m, k]
@@ -159,7 +159,8 @@ bool known(std::uint32_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(epilogue) || has_aux(epilogue);
 }
 
-/// The same for operands in fp8: cublasLtMatmul() in the manual, "FP8 kernels".
+/// Names the rule that a problem with operands in fp8 breaks: cublasLtMatmul() in the manual, "FP8
+/// kernels".
 char const* broken_fp8_rule(Problem const& p) {
   if (!is_fp8(p.b.type)) return "only one operand is fp8";
   if (p.a.type == CUDA_R_8F_E5M2 && p.b.type == CUDA_R_8F_E5M2) return "A and B are both e5m2";
@@ -280,7 +281,7 @@ Problem problem_of(void const* how, void const* a, void const* b, void const* c,
   return {at<Descriptor>(how), at<Layout>(a), at<Layout>(b), at<Layout>(c), at<Layout>(d)};
 }
 
-/// Fastest first, as the manual orders them: splits of the sum before whole sums, of the schemes
+/// Fastest first, as the manual orders them: splits of the sum before complete sums, of the schemes
 /// that are allowed.
 std::vector<Algorithm> candidates_of(Problem const& p, Preference const& wanted) {
   std::vector<Algorithm> out;

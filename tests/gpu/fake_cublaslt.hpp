@@ -15,7 +15,7 @@ struct FakeCublasLt {
   std::atomic<int> handles{0}, descriptors{0}, layouts{0}, preferences{0};
   // what was asked
   std::atomic<int> heuristics{0}, products{0};
-  // of the latest product
+  // settings of the latest product
   std::atomic<std::uint32_t> epilogue{0}, reduction{0}, compute{0};
   std::atomic<std::int32_t> multiprocessors{0};
   /// The first rule that was broken; the call that broke it has returned an error.
@@ -23,7 +23,7 @@ struct FakeCublasLt {
 
   // what the next heuristics do
   std::set<std::uint32_t> refused_epilogues;  ///< no algorithm for these (cublasLtEpilogue_t)
-  int unfit_candidates = 0;  ///< so many candidates stand first that this device does not accept
+  int unfit_candidates = 0;  ///< candidates at the front that this device does not accept
   bool all_unfit = false;
   int next_status = 0;  ///< not 0: the next product ends with this cublasStatus_t
 };

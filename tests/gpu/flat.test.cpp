@@ -1,7 +1,7 @@
-/// What a device computes in its flat kernels, beside the host: bits that do not depend on where
-/// operands lie, conversions of every fp16 number, AdamW and the squares of gradients. Without
-/// arguments over a device made of host memory, which tries the test itself; with "device" on a
-/// GPU.
+/// What a device computes in its flat kernels, compared with the host: bits that do not depend on
+/// where operands lie, conversions of every fp16 number, AdamW and the squares of gradients.
+/// Without arguments over a device made of host memory, which tries the test itself; with "device"
+/// on a GPU.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -62,7 +62,7 @@ class Conversions : public ::testing::Test {
   std::unique_ptr<Queue> stream = memory::make_stream_queue("compute");
 };
 
-/// Of a NaN only that it is one and its sign: processors differ in the rest.
+/// Processors differ in the payload of a NaN, so that only its kind and sign are compared.
 TEST_F(Conversions, EveryFp16NumberToFp32) {
   Array in(Dtype::fp16, {65536});
   for (std::int64_t i = 0; i < 65536; ++i) set_bits(in, i, static_cast<std::uint16_t>(i));
@@ -78,8 +78,8 @@ TEST_F(Conversions, EveryFp16NumberToFp32) {
   }
 }
 
-/// Every fp16 number, the middle to the next one, and the fp32 numbers beside both; NaN with either
-/// sign.
+/// Every fp16 number, the middle to the next one, and the fp32 numbers next to both; NaN with
+/// either sign.
 TEST_F(Conversions, Fp32RoundsToFp16AndBf16AsOnTheHost) {
   std::vector<std::uint32_t> bits{0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFF800001u};
   for (std::uint32_t i = 0; i < 65536; ++i) {

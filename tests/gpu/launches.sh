@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How kernels reach a device: each with its rule as parameters. Kokkos copies rules that are too large for that to constant or global memory, and
-# the host then waits for the former kernel that was launched so.
+# the host then waits for the previous kernel that was launched so.
 #   tests/gpu/launches.sh LIBRARY...
 set -euo pipefail
 launches=$(nm -C "$@" | sed -n 's/.*cuda_parallel_launch_\([a-z]*\)_memory.*ParallelFor<\([^ ]*\).*/\1 \2/p' | sort -u)

@@ -14,7 +14,7 @@ a = p.parse_args()
 
 
 def last_loss(run):
-    """Of the last step; the lines after it sum up the run."""
+    """Loss of the last step; the lines after it sum up the run."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line][-1]
 

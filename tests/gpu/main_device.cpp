@@ -1,6 +1,6 @@
 /// Main of suites that compare a device with the host: with the argument "device" on a GPU, else,
-/// to try the suite itself, on a device made of host memory. Without a GPU the former is skipped
-/// (exit code 77).
+/// to try the suite itself, on a device made of host memory. Without a GPU the argument
+/// skips the suite (exit code 77).
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,14 +1,14 @@
-/// Device memory beside what the driver says, and the rules of its pool
+/// Device memory compared with what the driver says, and the rules of its pool
 /// (src/memory/detail/device_memory.hpp), without arguments over a device made of host memory,
 /// which tries the tests themselves; with "device" on a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <future>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -50,7 +50,7 @@ TEST(DeviceMemory, WorkOfAFormerOwnerDoesNotReachTheNext) {
   std::memset(pattern.data(), 0xAB, large);
   {
     Buffer const former("former", Purpose::data, large, MemorySpace::device);
-    slow->submit([] { std::this_thread::sleep_for(100ms); });
+    slow->submit([] { std::this_thread::sleep_for(100ms); });  // what does not wait is too early
     copy(*slow, former.data(), pattern.data(), large);
   }
   Buffer const next("next", Purpose::data, large, MemorySpace::device);
@@ -66,18 +66,14 @@ TEST(DeviceMemory, TheHostDoesNotWaitForStreams) {
         pinned("pinned", Purpose::data, 512, MemorySpace::pinned);
   }
   auto const stream = make_stream_queue("stream");
-  std::atomic<bool> open{false};
-  stream->submit([&] {
-    for (auto const end = std::chrono::steady_clock::now() + 10s;
-         !open && std::chrono::steady_clock::now() < end;)
-      std::this_thread::sleep_for(1ms);
-  });
+  std::promise<void> open;
+  stream->submit([&] { open.get_future().wait_for(10s); });  // ends also where the host waits
   auto const held_up = stream->record();
   { Buffer const buffer("freed", Purpose::data, 512, MemorySpace::device); }
   { Buffer const buffer("another size", Purpose::data, 4096, MemorySpace::device); }
   { Buffer const pinned("pinned again", Purpose::data, 512, MemorySpace::pinned); }
   EXPECT_FALSE(held_up.done());
-  open = true;
+  open.set_value();
   stream->record().wait("test", 60s);
 }
 

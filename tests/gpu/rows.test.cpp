@@ -1,5 +1,5 @@
-/// What a device computes in its row and column kernels, beside the host, and that it gives the
-/// same bits again. Without arguments over a device made of host memory, which tries the test
+/// What a device computes in its row and column kernels, compared with the host, and that it gives
+/// the same bits again. Without arguments over a device made of host memory, which tries the test
 /// itself; with "device" on a GPU.
 #include <gtest/gtest.h>
 

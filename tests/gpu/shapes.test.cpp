@@ -150,7 +150,7 @@ struct Fp8Matrix {
   memory::Buffer codes{"codes", memory::Purpose::workspace, static_cast<std::size_t>(rows* columns),
                        memory::MemorySpace::device};
 
-  /// Of @p in [rows, columns], or with @p transposed of its transpose, [columns, rows].
+  /// Quantizes @p in [rows, columns], or with @p transposed its transpose, [columns, rows].
   Fp8Matrix(Queue& q, Values const& in, std::int64_t r, std::int64_t c, Float8 as, bool transposed)
       : rows(r),
         columns(c),
@@ -351,6 +351,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ModelAttention,
                          ::testing::Values(Attention{Dtype::bf16, 12, 12, 64, 0.0f},
                                            Attention{Dtype::bf16, 12, 12, 64, 0.1f},
                                            Attention{Dtype::bf16, 8, 2, 128, 0.0f},
+                                           Attention{Dtype::bf16, 4, 1, 256, 0.0f},
                                            Attention{Dtype::fp16, 12, 12, 64, 0.0f},
                                            Attention{Dtype::fp32, 12, 12, 64, 0.0f},
                                            Attention{Dtype::fp32, 12, 12, 64, 0.1f}),

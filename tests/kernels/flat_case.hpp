@@ -34,7 +34,7 @@ class Guarded {
   TensorView view() const { return {data(), dtype_, {numel_}}; }
   void* data() const { return static_cast<std::byte*>(memory_.data()) + first_; }
 
-  /// The elements now; a test fails that has written beside them.
+  /// The elements now; a test fails that has written next to them.
   Array read() const {
     std::vector<std::byte> now(written_.size());
     memory::copy(q_, now.data(), memory_.data(), now.size());

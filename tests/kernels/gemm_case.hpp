@@ -45,7 +45,7 @@ struct Matrix {
   TensorView view() { return TensorView(bytes.data(), dtype, {rows, columns}); }
 };
 
-/// The same rows, each @p row elements behind the one before; what lies between them is no number.
+/// Copies rows to a distance of @p row elements from the previous one; the gaps are NaN.
 inline Matrix with_gaps(Matrix const& m, std::int64_t row) {
   Matrix out(m.rows, row, m.dtype, 0);
   for (std::int64_t i = 0; i < m.rows * row; ++i)

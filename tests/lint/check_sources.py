@@ -40,7 +40,7 @@ def report(path, number, text):
     problems.append(f"{path.relative_to(ROOT)}:{number}: {text}")
 
 
-def check_includes(path, layer, public):
+def check_includes(path, layer, for_others):
     for number, line in enumerate(path.read_text().splitlines(), 1):
         match = INCLUDE.match(line)
         if not match:
@@ -48,12 +48,12 @@ def check_includes(path, layer, public):
         name = match.group(1)
         for pattern, homes in HOMES.items():
             if re.fullmatch(pattern, name):
-                if public:
-                    report(path, number, f"public header includes {name}")
+                if for_others:
+                    report(path, number, f"a header for other layers includes {name}")
                 elif layer not in homes:
                     report(path, number, f"{name} belongs to {', '.join(sorted(homes))}, not {layer}")
-        if public and "/" in name and not name.startswith("tessera/") and not name.startswith("sys/"):
-            report(path, number, f"public header includes {name}")
+        if for_others and "/" in name and not name.startswith(("tessera/", "sys/")):
+            report(path, number, f"a header for other layers includes {name}")
 
 
 def check_device_calls(path):
@@ -67,9 +67,9 @@ def check_device_calls(path):
 
 for layer in LAYERS:
     for path in sorted((ROOT / "include/tessera" / layer).rglob("*.hpp")):
-        check_includes(path, layer, public=True)
+        check_includes(path, layer, for_others=True)
     for path in sorted((ROOT / "src" / layer).rglob("*.?pp")):
-        check_includes(path, layer, public=False)
+        check_includes(path, layer, for_others=path.parent.name == "shared")
         check_device_calls(path)
 
 for folder in ("src", "include", "tests", "cmake", "docs", "configs", "slurm", "modules"):

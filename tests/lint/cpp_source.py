@@ -70,6 +70,26 @@ def string_literals(text):
         yield text.count("\n", 0, match.start()) + 1, contents
 
 
+def comments_of(text):
+    """(line, words) of each comment; comment lines below each other are one. Words are without the marks of a comment."""
+    out, last, line, at = [], (-1, None), 1, 0   # last: (line, column) where the comment before this one ended and began
+    for match in LITERAL.finditer(text):
+        line += text.count("\n", at, match.start())
+        at = match.start()
+        found = match.group(0)
+        if not found.startswith(("//", "/*")):
+            continue
+        begin = text.rfind("\n", 0, at) + 1
+        column, own_line = at - begin, not text[begin:at].strip()
+        words = " ".join(re.sub(r"^//[/!]?<?|^/\*+<?|\*/$|(?m:^\s*\*(?!/))", "", found).split())
+        if own_line and found.startswith("//") and last == (line - 1, column):
+            out[-1] = (out[-1][0], f"{out[-1][1]} {words}".strip())
+        else:
+            out.append((line, words))
+        last = (line, column if found.startswith("//") else None)
+    return out
+
+
 def without_directives(text, branches):
     """The text without preprocessor lines; with branches == "first", also without the text of #else and #elif branches."""
     out, skipping = [], []

@@ -16,8 +16,10 @@ BOUNDS = {
     "longest function, lines": (80, 80),
     "90th percentile of function lengths": (30, 30),
     "functions above 80 lines": (0, 0),
+    "public headers": (80, 80),
+    "public headers that include one that is not installed": (0, 0),
     "longest public header, lines": (400, 400),
-    "longest private header, lines": (400, 400),
+    "longest other header, lines": (400, 400),
     "longest source, lines": (800, 800),
     "most parameters of a function": (6, 6),
     "functions with more than 6 parameters": (0, 0),
@@ -70,6 +72,7 @@ class House:
         self.functions = [(f, name) for name, reader in readers.items() for f in reader.functions]
         self.classes = [(c, name) for name, reader in readers.items() for c in reader.classes]
         self.declared = self.declared_uses()
+        self.spelled = {spelling_of(name): name for name in self.text if spelling_of(name)}
         self.values = {}   # measure -> number
         self.places = {}   # measure -> [(weight, text)], worst first
 
@@ -94,12 +97,12 @@ class House:
         self.count("functions above 80 lines", [b for b in bodies if b[0] > MAX_FUNCTION_LINES])
         declared = {}   # a function counts once: where it is declared, or else where it is defined
         for f, name in sorted(self.functions, key=lambda p: p[1]):
-            key = (name.split("/")[2 if name.startswith("include/") else 1], f.name, tuple(p.split(" = ")[0] for p in f.parameters))
+            key = (place_of(name)[0], f.name, tuple(p.split(" = ")[0] for p in f.parameters))
             declared.setdefault(key, (len(f.parameters), f"{name}:{f.line}: {f.name} has {len(f.parameters)} parameters"))
         wide = list(declared.values())
         self.set("most parameters of a function", max(wide)[0], wide)
         self.count("functions with more than 6 parameters", [w for w in wide if w[0] > MAX_PARAMETERS])
-        flags = [(1, f"{name}:{f.line}: {f.name}({p})") for f, name in self.functions if name.startswith("include/") and f.public
+        flags = [(1, f"{name}:{f.line}: {f.name}({p})") for f, name in self.functions if spelling_of(name) and f.public
                  for p in f.parameters if re.match(r"(const )?bool\b", p) and not (f.constructor and len(f.parameters) == 1)]
         self.count("bool parameters of public functions", [f for f in flags if f[1].split(": ", 1)[1] not in DATA_BOOLS])
         stale = DATA_BOOLS - {f[1].split(": ", 1)[1] for f in flags}
@@ -107,10 +110,10 @@ class House:
 
     def measure_files(self):
         lines = {name: text.count("\n") for name, text in self.text.items()}
-        for kind, wanted in {"public header": lambda n: n.startswith("include/"), "private header": lambda n: n.startswith("src/") and n.endswith(".hpp"),
+        for kind, wanted in {"public header": lambda n: n.startswith("include/"), "other header": lambda n: n.startswith("src/") and n.endswith(".hpp"),
                              "source": lambda n: n.endswith(".cpp")}.items():
             sizes = [(n, f"{name} has {n} lines") for name, n in lines.items() if wanted(name)]
-            self.values[kind + "s"] = len(sizes)
+            self.set(kind + "s", len(sizes))
             self.set(f"longest {kind}, lines", max(sizes, default=(0, ""))[0], sizes)
         sources = [name for name in self.text if name.endswith(".cpp") and not MAINS.fullmatch(name)]
         self.count("sources that do not start with a header of their part",
@@ -262,6 +265,9 @@ class House:
                     (backward if "/" in other else undeclared).append((1, f"{name}:{line}: includes {include}, and {unit} does not declare {other}"))
         self.count("includes of undeclared layers", undeclared)
         self.count("backward includes between parts", backward)
+        self.count("public headers that include one that is not installed",
+                   [(1, f"{name}: includes {target}; declare what it needs, or make both public") for name, targets in graph.items()
+                    for target in targets if name.startswith("include/") and not target.startswith("include/")])
         self.count("declared layers that are not used", [(1, f"src/CMakeLists.txt: {unit} declares {other} and includes nothing of it")
                                                          for unit in declared if unit != "cli" for other in declared[unit] - used[unit]])
         self.count("include cycles", [(1, " -> ".join(cycle)) for cycle in cycles_of(graph)])
@@ -277,15 +283,24 @@ class House:
     def resolve(self, name, layer, include):
         """The file of this repository that an include names, or None."""
         layers = [layer] + [used.split("/")[0] for used in self.declared.get(layer, ()) if "/" in used]
-        candidates = ["include/" + include, *(f"src/{other}/{include}" for other in layers), str(pathlib.PurePosixPath(name).parent / include)]
+        candidates = [self.spelled.get(include), *(f"src/{other}/{include}" for other in layers), str(pathlib.PurePosixPath(name).parent / include)]
         return next((c for c in candidates if c in self.text), None)
 
 
 def place_of(name):
-    """(layer, part) of a file: src/checkpoint/format/detail/x.cpp is in the part format of checkpoint; detail is no part."""
+    """(layer, part) of a file: src/checkpoint/format/detail/x.cpp is in the part format of checkpoint; detail and shared are no parts."""
     words = name.split("/")
     words = words[2:] if words[0] == "include" else words[1:]
-    return words[0], words[1] if len(words) > 2 and words[1] != "detail" else ""
+    return words[0], words[1] if len(words) > 2 and words[1] not in ("detail", "shared") else ""
+
+
+def spelling_of(name):
+    """How other layers include a header, whether it is installed (include/tessera/zero/layout/x.hpp) or only shared between layers
+    (src/zero/layout/shared/x.hpp): tessera/zero/layout/x.hpp. None for other files."""
+    folder, _, file = name.rpartition("/")
+    if folder.startswith("include/"):
+        return name.removeprefix("include/")
+    return f"tessera/{folder.removeprefix('src/').removesuffix('/shared')}/{file}" if folder.endswith("/shared") else None
 
 
 def cycles_of(graph):

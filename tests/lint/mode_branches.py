@@ -4,13 +4,13 @@ A branch is an `if`, a `while`, a `switch`, a `?:` or a std::visit. It is on a m
   - a setting: a data member that is a bool, an enum or an optional, of a plain struct in the layer's *_config.hpp and
     *_rules.hpp (EngineConfig, OptimizerOffload, StageRules), or one of NUMBERS,
   - a nullable member (a pointer, an optional or a std::function, of any class of the layer) that is asked for its presence,
-    as in `if (swapped_)`: there the null pointer stands for a mode,
+    as in `if (swapped_)`: there the null pointer means a mode,
   - std::get_if or std::holds_alternative,
   - a query: a function that returns bool, or a bool variable of the same file, whose value is computed from one of these, as
     is_on_host() { return host_ && host_->has(unit); }.
 A branch counts once, however many modes it names. Contracts (TESSERA_VALIDATE, TESSERA_EXPECT) refuse and do not branch: they
 do not count. An optional that only says whether a value has arrived counts too: its reader cannot tell it from a mode.
-Other layers have no settings of this kind, so the measure is of zero alone.
+Other layers have no settings of this kind, so the measure is of zero only.
 """
 import re
 
@@ -69,7 +69,7 @@ def conditions_of(text):
 
 
 class Modes:
-    """The names that stand for modes in the files of a layer, {name: text}."""
+    """The names that mean modes in the files of a layer, {name: text}."""
 
     def __init__(self, texts):
         self.texts = {name: without_contracts(cpp_source.without_literals(text)) for name, text in texts.items()}

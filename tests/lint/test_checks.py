@@ -208,6 +208,18 @@ class Measures(unittest.TestCase):
         check("src/checkpoint/format/a.cpp", "tessera/zero/layout/layout.hpp", 0)
         check("src/checkpoint/format/a.cpp", "tessera/zero/weights/weights.hpp", 0, undeclared=1)
 
+    def test_public_headers(self):
+        measure = "public headers that include one that is not installed"
+        shared = {"src/core/shared/y.hpp": "void call(bool ok);", "src/zero/layout/shared/z.hpp": ""}
+        for name, include, found in (("include/tessera/zero/layout/a.hpp", "tessera/core/x.hpp", 0), ("include/tessera/zero/layout/a.hpp", "tessera/core/y.hpp", 1),
+                                     ("src/zero/layout/shared/a.hpp", "tessera/core/y.hpp", 0), ("src/zero/weights/a.cpp", "tessera/zero/layout/z.hpp", 0)):
+            self.assert_values("measure_includes", shared | {name: f'#include "{include}"\n'}, {
+                measure: found, "includes of undeclared layers": 0, "backward includes between parts": 0, "include cycles": 0})
+        upward = {"src/core/a.cpp": '#include "tessera/zero/layout/z.hpp"\n'}   # headers that layers share obey the layers, too
+        self.assert_values("measure_includes", shared | upward, {"includes of undeclared layers": 1})
+        headers = {f"include/tessera/core/h{i}.hpp": "" for i in range(4)}
+        self.assert_values("measure_files", shared | headers, {"public headers": 5})   # with x.hpp
+
     def test_tests_are_in_the_folder_that_mirrors_their_source(self):
         sources = {"src/zero/weights/a.cpp": "", "src/zero/weights/b.cpp": "", "src/core/detail/c.cpp": "", "src/core/d.cpp": ""}
         good = {"tests/zero/weights/a.test.cpp": "", "tests/gpu/any/b.test.cpp": "", "tests/core/c.test.cpp": "", "tests/core/d.test.cpp": ""}
@@ -266,6 +278,42 @@ class Words(unittest.TestCase):
             self.assertTrue(self.language.phrases(text), text)
         for text in ("allow going on as root", "a number a user gives", "per rank", "not therefore", "the formerly"):
             self.assertFalse(self.language.phrases(text), text)
+
+    def test_terms_that_others_replaced(self):
+        for text in ("the yardstick", "each rung of it", "first settle the transfers", "a live line", "the overflow verdict", "a glance ahead"):
+            self.assertTrue(self.language.phrases(text), text)
+
+    def test_comments_that_hang_on_the_line_above(self):
+        for text in ("Of one rank.", "The same for weights.", "Those of a device.", "That of this thread.", "Also after a save.", "As PEFT writes it.",
+                     "As in free().", "of the rank", "the same as before"):
+            self.assertTrue(self.language.fragments(text), text)
+        for text in ("Offset of a shard.", "Sizes of one rank.", "That file is removed.", "As the queue is in order, no event is needed.", "Aspect ratio.",
+                     "offset of the rank"):
+            self.assertFalse(self.language.fragments(text), text)
+
+
+class Comments(unittest.TestCase):
+    def test_comments_of_sources(self):
+        text = """/// Size of a file,
+/// in bytes.
+int a = 1;  ///< of a
+            ///< and more
+int b;  // "no string"
+char const* c = "// no comment";
+/* Of
+ * two lines */
+// first
+
+// second
+"""
+        self.assertEqual(cpp_source.comments_of(text), [(1, "Size of a file, in bytes."), (3, "of a and more"), (5, '"no string"'), (7, "Of two lines"),
+                                                        (9, "first"), (11, "second")])
+
+    def test_comments_of_scripts(self):
+        self.assertEqual(check_language.comments_of(".py", 'def f():\n    """Of one."""\n    # The same\n    # here.\n    return "# no"\n'),
+                         [(2, "Of one."), (3, "The same here.")])
+        self.assertEqual(check_language.comments_of(".txt", "# As here.\nset(a 1)  # of b\n"), [(1, "As here.")])
+        self.assertEqual(check_language.comments_of(".txt", "# a list\nname\n"), [])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
 
 #include "tessera/core/error.hpp"
 
@@ -17,6 +18,7 @@ struct Runtime {
   std::set<void*> graphs, executables;
   int last = 0;
   std::size_t captured_nodes = 0;
+  cudaError_t pinning = cudaSuccess, left = cudaSuccess;
   bool instantiate_fails = false, launch_fails = false, update_fails = false, count_fails = false;
 };
 Runtime& runtime() {
@@ -42,6 +44,11 @@ extern "C" {
 char const* cudaGetErrorName(cudaError_t) { return "name"; }
 char const* cudaGetErrorString(cudaError_t) { return "text"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaPeekAtLastError() { return runtime().left; }
+cudaError_t cudaMallocHost(void** data, std::size_t) {
+  *data = &runtime();
+  return runtime().pinning;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaSuccess; }
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   *graph = made<cudaGraph_t>(runtime().graphs);
@@ -90,6 +97,33 @@ class CudaGraphs : public ::testing::Test {
   }
   DeviceApi::Graph graph_ = nullptr;
 };
+
+/// The caller then takes pageable memory.
+TEST(CudaPinnedMemory, IsNullWhereTheSystemCannotPin) {
+  runtime() = {};
+  EXPECT_NE(cuda_api()->allocate_pinned(64), nullptr);
+  for (auto const refusal :
+       {cudaErrorMemoryAllocation, cudaErrorNotSupported, cudaErrorHostMemoryAlreadyRegistered}) {
+    runtime().pinning = refusal;
+    EXPECT_EQ(cuda_api()->allocate_pinned(64), nullptr) << refusal;
+  }
+  runtime().pinning = cudaErrorInvalidValue;
+  EXPECT_THROW(cuda_api()->allocate_pinned(64), Error);
+}
+
+TEST(CudaLaunches, AnErrorMayBeOfAnEarlierCall) {
+  runtime() = {};
+  EXPECT_NO_THROW(cuda_api()->check_launch("adamw"));
+  runtime().left = cudaErrorInvalidValue;
+  try {
+    cuda_api()->check_launch("adamw");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (Error const& error) {
+    EXPECT_NE(std::string(error.what()).find("launch of kernel adamw or an earlier call"),
+              std::string::npos)
+        << error.what();
+  }
+}
 
 TEST_F(CudaGraphs, KeepOneExecutable) {
   launch();

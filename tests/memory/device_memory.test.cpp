@@ -52,6 +52,22 @@ TEST(DeviceBuffer, IsZeroedCountedByTheDeviceTrackerAndFreed) {
   EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), before);
 }
 
+/// Libraries allocate outside the pool, which keeps what was freed.
+TEST(DeviceBuffer, UnusedMemoryOfThePoolGoesBackToTheDeviceForLibraries) {
+  test::FakeDevice device;
+  std::size_t const bytes = device.capacity / 4 * 3;
+  trim_device_pool();
+  EXPECT_EQ(device.trims, 0) << "there is no pool yet";
+  auto const kept = Buffer("device.kept", Purpose::weights, 1000, MemorySpace::device);
+  (void)Buffer("device.unused", Purpose::weights, bytes, MemorySpace::device);
+  EXPECT_EQ(device.allocate_apart(bytes), nullptr);
+  trim_device_pool();
+  void* const apart = device.allocate_apart(bytes);
+  EXPECT_NE(apart, nullptr);
+  device.free_apart(apart);
+  EXPECT_EQ(device.held, 1000u);
+}
+
 TEST(DeviceBuffer, OutOfMemoryNamesTheRequestAndTheBytesByPurpose) {
   test::FakeDevice device;
   Buffer const weights("device.weights", Purpose::weights, std::size_t{40} << 20,
@@ -87,7 +103,7 @@ TEST(DeviceBuffer, WorkOfAPreviousOwnerDoesNotReachTheNext) {
     slow->submit([previous] { std::memset(previous, 0xCD, 512); });
     slow->record().wait("test", soon);
     slow->submit([previous] {
-      std::this_thread::sleep_for(100ms);
+      std::this_thread::sleep_for(100ms);  // what does not wait is too early
       std::memset(previous, 0xAB, 512);
     });
   }
@@ -104,7 +120,7 @@ TEST(DeviceBuffer, WorkOfAPreviousOwnerDoesNotReachTheNext) {
       << "the previous owner's work came after the next owner's";
 }
 
-/// Also when its queue is gone before the buffer is.
+/// A buffer waits for its work even when its queue is gone first.
 TEST(DeviceBuffer, WaitsForWorkOfAClosedStream) {
   test::FakeDevice device;
   Buffer first("first", Purpose::data, 512, MemorySpace::device);
@@ -112,7 +128,7 @@ TEST(DeviceBuffer, WaitsForWorkOfAClosedStream) {
   std::atomic<bool> written{false};
   auto slow = make_stream_queue("slow");
   slow->submit([&, data] {
-    std::this_thread::sleep_for(50ms);
+    std::this_thread::sleep_for(50ms);  // what does not wait is too early
     std::memset(data, 0xAB, 512);
     written = true;
   });

@@ -13,7 +13,7 @@ LaunchRecord record_of(std::string const& launches) {
   return out;
 }
 
-/// As a queue uses it. True: a kept graph was launched again.
+/// Runs launches as a queue does. True: a kept graph was launched again.
 bool run(KeptGraphs& kept, std::string const& launches) {
   auto const record = record_of(launches);
   if (kept.are_likely_to_match() && kept.find(record)) return true;

@@ -21,7 +21,7 @@ struct Policy {
   bool prefers_first_node() const { return (mode == 1 || mode == 5) && nodes[0] == 1; }
 };
 
-/// Of the page at @p address; null: of the calling thread.
+/// Returns the policy of the page at @p address, or with null that of the calling thread.
 Policy policy_of(void const* address) {
   Policy out;
   constexpr unsigned long of_address = 2;

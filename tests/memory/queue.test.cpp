@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -38,7 +39,7 @@ TEST_P(AnyQueue, StartsAfterAnotherQueuesEvent) {
   auto const producer = make_worker_queue("producer");
   auto const queue = make();
   producer->submit([&] {
-    std::this_thread::sleep_for(20ms);
+    std::this_thread::sleep_for(20ms);  // what does not wait is too early
     value = 1;
   });
   queue->wait(producer->record());
@@ -72,15 +73,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AnyQueue,
 
 TEST(WorkerQueue, DoesNotBlockItsCaller) {
   auto const gate = make_worker_queue("gate"), queue = make_worker_queue("test");
-  std::atomic<bool> open{false};
-  gate->submit([&] {
-    while (!open) std::this_thread::sleep_for(1ms);
-  });
+  std::latch open(1);
+  gate->submit([&] { open.wait(); });
   queue->wait(gate->record());
   auto const event = queue->record();
   EXPECT_FALSE(event.done());
   EXPECT_FALSE(event.wait_for(10ms));
-  open = true;
+  open.count_down();
   EXPECT_TRUE(event.wait_for(soon));
   EXPECT_TRUE(event.done());
 }
@@ -120,10 +119,8 @@ TEST(Event, DefaultHasHappened) {
 
 TEST(Event, DeadlineNamesTheOperation) {
   auto const queue = make_worker_queue("test");
-  std::atomic<bool> open{false};
-  queue->submit([&] {
-    while (!open) std::this_thread::sleep_for(1ms);
-  });
+  std::latch open(1);
+  queue->submit([&] { open.wait(); });
   auto const event = queue->record();
   try {
     event.wait("reduce_scatter number 7", 20ms);
@@ -133,7 +130,7 @@ TEST(Event, DeadlineNamesTheOperation) {
         << error.what();
     EXPECT_NE(std::string(error.what()).find("20 ms"), std::string::npos) << error.what();
   }
-  open = true;
+  open.count_down();
   event.wait("now", std::chrono::milliseconds::max());
 }
 

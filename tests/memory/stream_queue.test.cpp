@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,7 +35,7 @@ TEST(StreamQueue, RunsInOrderAndStartsAfterAnotherStreamsEvent) {
   EXPECT_EQ(memory_space_of(*first), MemorySpace::device);
   std::vector<int> seen;
   first->submit([&] {
-    std::this_thread::sleep_for(20ms);
+    std::this_thread::sleep_for(20ms);  // what does not wait is too early
     seen.push_back(1);
   });
   first->submit([&] { seen.push_back(2); });
@@ -50,7 +51,7 @@ TEST(StreamQueue, AHostQueueWaitsForAStreamAndAStreamForAHostQueue) {
   auto const worker = make_worker_queue("worker");
   int value = 0;
   stream->submit([&] {
-    std::this_thread::sleep_for(20ms);
+    std::this_thread::sleep_for(20ms);  // what does not wait is too early
     value = 1;
   });
   worker->wait(stream->record());
@@ -97,9 +98,11 @@ TEST(StreamQueue, EventsAreReused) {
 TEST(StreamQueue, AnEventThatDoesNotHappenMeetsItsDeadline) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream");
-  stream->submit([] { std::this_thread::sleep_for(100ms); });
+  std::latch open(1);
+  stream->submit([&] { open.wait(); });
   auto const event = stream->record();
   EXPECT_THROW(event.wait("a kernel", 5ms), PeerLostError);
+  open.count_down();
   event.wait("a kernel", soon);
 }
 

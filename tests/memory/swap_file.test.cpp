@@ -40,7 +40,7 @@ TEST_F(SwapFiles, LeaveNothingInTheDirectory) {
   EXPECT_EQ(static_cast<float*>(file.data())[2500], 0.0f);
 }
 
-/// As a drive that fails: the pages of a file that becomes shorter are gone.
+/// Simulates a drive that fails: the pages of a file that becomes shorter are gone.
 void lose_pages_of_nameless_files() {
   for (auto const& entry : fs::directory_iterator("/proc/self/fd")) {
     std::error_code none;

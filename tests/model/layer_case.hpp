@@ -53,7 +53,8 @@ class LayerCase {
     return {out.as<float>(), out.as<float>() + out.numel()};
   }
 
-  /// Of a parameter, after one more backward pass, which adds from the second one on.
+  /// Returns the gradient of a parameter after one more backward pass; passes add from the second
+  /// one on.
   std::vector<float> gradient_of(std::size_t parameter) {
     run_backward();
     return params_.gradient_values(0, parameter);

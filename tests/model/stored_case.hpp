@@ -33,7 +33,7 @@ struct StoredCase {
   std::map<std::string, std::vector<float>> gradients;
   ConfigTree entry;  ///< with the bounds of the 16-bit types, and the trajectory
 
-  /// Of a case with several documents per row.
+  /// Returns the document options of a case with several documents per row.
   model::DocumentOptions documents() const {
     auto const* const given = entry.find("documents");
     if (!given) return {};
@@ -45,7 +45,7 @@ struct StoredCase {
     auto const first = tokens();
     return model::count_predictions({first.data(), rows, sequence}, documents());
   }
-  /// Of micro-batch number @p batch of a trajectory.
+  /// Returns the tokens of micro-batch number @p batch of a trajectory.
   std::vector<std::int32_t> tokens(std::uint64_t batch = 0) const {
     auto const vocabulary = static_cast<double>(config.at("vocab_size").as_int());
     std::vector<std::int32_t> out;

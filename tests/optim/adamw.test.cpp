@@ -162,7 +162,7 @@ TEST(AdamW, EqualsTorch) {
 }
 
 /// More segments than one launch holds, of all lengths, with and without decay and 16-bit weights:
-/// each is as if it were alone.
+/// each is as if it were the only one.
 TEST(AdamW, SegmentsKeepTheirOwnCoefficients) {
   auto q = memory::make_inline_queue("compute");
   std::int64_t const lengths[] = {0, 1, 5, 4096, 4097, 777};

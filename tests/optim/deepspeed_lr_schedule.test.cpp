@@ -38,18 +38,20 @@ TEST(DeepspeedSchedule, RefusesByName) {
                   "scheduler.param is not known here");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_steps": 3}})"),
                   "scheduler.params.warmup_steps is not known here; known are warmup_min_lr");
+  expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"steps": 3, "rate": 1}})"),
+                  "scheduler.params.steps, scheduler.params.rate are not known here; known are");
   expect_contains(
       deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}})"),
       "warmup_num_steps is \"auto\"; it must be a number");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_num_steps": -5}})"),
-                  "at least 0");
+                  "warmup_num_steps is -5; it must be an integer of at least 0");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_num_steps": 2.5}})"),
-                  "integer");
+                  "warmup_num_steps is 2.5; it must be an integer of at least 0");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_type": "cubic"}})"),
-                  "known are log, linear");
+                  "warmup_type is \"cubic\"; known are log, linear");
   expect_contains(
       deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_max_lr": [1e-3, 2e-3]}})"),
-      "parameter groups");
+      "warmup_max_lr is [0.001,0.002]; rates that differ between parameter groups");
   expect_contains(
       deepspeed_refusal(R"({"type": "WarmupLR", "params": {"last_batch_iteration": 7}})"),
       "checkpoint");
@@ -61,7 +63,7 @@ TEST(DeepspeedSchedule, RefusesByName) {
       "cycle_min_lr is missing");
   expect_contains(
       deepspeed_refusal(R"({"type": "LRRangeTest", "params": {"lr_range_test_staircase": 1}})"),
-      "true or false");
+      "lr_range_test_staircase is 1; it must be true or false");
   expect_contains(deepspeed_refusal(R"({"type": "LRRangeTest", "params": []})"),
                   "must be an object");
 }

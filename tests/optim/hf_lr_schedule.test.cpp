@@ -30,7 +30,8 @@ TEST(HfSchedule, RefusesByName) {
                   "evaluation results");
   expect_contains(refusal([] { hf_schedule("linear", -1.0, 0, 10); }), "learning_rate is -1");
   expect_contains(refusal([] { hf_schedule("linear", 1e-3, -1, 10); }), "-1 warm-up steps");
-  expect_contains(refusal([] { hf_schedule("polynomial", 1e-8, 0, 10); }), "lr_end");
+  expect_contains(refusal([] { hf_schedule("polynomial", 1e-8, 0, 10); }),
+                  "lr_scheduler_kwargs.lr_end is 1e-07");
   expect_contains(refusal([] { hf_schedule("cosine_with_min_lr", 1e-3, 0, 10); }),
                   "exactly one of min_lr and min_lr_rate");
   expect_contains(refusal([] {

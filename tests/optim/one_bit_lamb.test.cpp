@@ -66,7 +66,7 @@ TEST(OneBitLamb, BothTraversalsGiveTheSameBits) {
   EXPECT_EQ(factor, 1.5f);
 }
 
-/// Of parameters of many lengths, more than one launch holds, against loops in double.
+/// More parameters of many lengths than one launch holds are compared with loops in double.
 TEST(OneBitLamb, ScalingsAndFactorsAreThoseOfEachParameter) {
   using kernels::test::positive_numbers;
   OneBitLamb const lamb({{"eps", 0.1}, {"factor_max", 1.5}, {"factor_threshold", 0.4}});

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "coded_case.hpp"
+#include "quantized_case.hpp"
 
 namespace tessera::optim::test {
 namespace {
@@ -15,15 +15,15 @@ Floats every(Floats const& values, std::size_t stride) {
 
 /// 15 steps of bitsandbytes on the processor.
 TEST(Quantized, EqualsBitsandbytes) {
-  auto const oracle = coded_oracle();
+  auto const oracle = quantized_oracle();
   auto const stride = static_cast<std::size_t>(oracle.at("stride").as_int());
   for (auto const& stored : oracle.at("cases").as_array()) {
     double const rate = stored.at("lr").as_double();
-    CodedParameter parameter(spec_of(stored), oracle.at("numel").as_int());
+    QuantizedParameter parameter(spec_of(stored), oracle.at("numel").as_int());
     for (std::int64_t t = 1; t <= oracle.at("steps").as_int(); ++t) {
       Floats gradients;
       for (std::size_t i = 0; i < parameter.weights.size(); ++i)
-        gradients.push_back(coded_gradient(static_cast<std::int64_t>(i), t));
+        gradients.push_back(quantized_gradient(static_cast<std::int64_t>(i), t));
       parameter.step(t, rate, gradients);
     }
     std::string const name = stored.at("algorithm").as_string();

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Small checkpoints written by DeepSpeed itself, with what they hold according to the live engine, and how training went on.
+"""Small checkpoints written by DeepSpeed itself, with what they hold according to the live engine, and how training continued.
 
     DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 python tests/oracles/deepspeed_checkpoints.py tests/checkpoint/data/deepspeed
 
 Per case a directory: what save_checkpoint wrote, config.json, ds_config.json and expected.json: counters, loss scaler, losses before and
 after the save, and the XXH3 (64 bit) of every tensor as fp32, "fp32/<parameter>" and "<state>/<parameter>" for each state of the
 optimizer (exp_avg and exp_avg_sq of AdamW and Lamb, exp_avg of Lion, sum of Adagrad (DeepSpeed's CPUAdagrad names it exp_avg_sq), momentum_buffer of SGD with momentum, none of plain SGD),
-gathered over the ranks from the running optimizer; its masters are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
+gathered over the ranks from the running optimizer; its master weights are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
 Lion is DeepSpeed's CPULion. DeepSpeed's Lamb needs a GPU: here it is the one of optimizers.py, whose states have the same names.
 The universal cases are made from others by DeepSpeed's ds_to_universal, which converts the states of Adam only. torch_files has tensors of all kinds in both formats of
 torch.save, bin_model a Hugging Face directory with pytorch_model.bin in two shards and z1_w1's weights.
@@ -159,7 +159,7 @@ def gathered(engine, stage, names, states):
 
 
 def gathered_plain(z, names, states):
-    """Stage 0: torch's own optimizer in fp32, else a wrapper with masters of each parameter or of each group in one run."""
+    """Stage 0: torch's own optimizer in fp32, else a wrapper with master weights of each parameter or of each group in one run."""
     out = {}
 
     def put(parameter, master, state, first=0):

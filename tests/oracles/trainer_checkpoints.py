@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Small checkpoints written by the Hugging Face Trainer itself, with what its running optimizer held, and how training went on.
+"""Small checkpoints written by the Hugging Face Trainer itself, with what its running optimizer held, and how training continued.
 
     python tests/oracles/trainer_checkpoints.py tests/checkpoint/data/trainer
 
 Per family a directory: files of checkpoint-4, and expected.json: the XXH3 (64 bit) of every tensor as fp32, "fp32/<parameter>" and
 "<state>/<parameter>", from the model and the optimizer at the save, and the losses of the two steps after it. The families are those
-whose modules do not stand in the order of Tessera's units, and GPT-2. In qwen2_older norms have weight decay, as in older versions of transformers. adafactor has only optimizer.pt of that optimizer. The text is
+whose modules are not in the order of Tessera's units, and GPT-2. In qwen2_older norms have weight decay, as in older versions of transformers. adafactor has only optimizer.pt of that optimizer. The text is
 that of deepspeed_checkpoints.py; the first label of a block is left out, so that the Trainer divides by the predicted tokens.
 Needs torch, transformers, accelerate, xxhash.
 """

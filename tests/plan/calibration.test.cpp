@@ -88,7 +88,7 @@ Summary held_out(std::string const& gpu, std::string const& profile) {
   return out;
 }
 
-/// As docs/reference/calibration.md says.
+/// The errors are those of docs/reference/calibration.md.
 TEST(Calibration, PredictsRowsThatWereNotFitted) {
   auto const h100 = held_out("h100_80gb", "h100.json"), a100 = held_out("a100_80gb", "a100.json");
   EXPECT_LT(h100.mean, 0.060);

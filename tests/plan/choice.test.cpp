@@ -65,7 +65,7 @@ TEST(Choices, HaveTheGuidesOrderOfSpeed) {
   EXPECT_TRUE(is_faster_by_the_guides({}, {.recompute = Recompute::light}));
   EXPECT_TRUE(
       is_faster_by_the_guides({.recompute = Recompute::light}, {.recompute = Recompute::block}));
-  EXPECT_EQ(rung_of(order[3]), "stage 2 + offload");
+  EXPECT_EQ(ladder_step_of(order[3]), "stage 2 + offload");
 }
 
 TEST(Choices, BecomeARunOfTheSameBatch) {

@@ -17,29 +17,29 @@ Planner planner_of(Limits limits, std::vector<std::string> const& more = {}) {
   return Planner(std::move(request));
 }
 
-TEST(Ladder, HasTheGuidesRungsWithLessMemoryEach) {
+TEST(Ladder, HasTheGuidesStepsWithLessMemoryEach) {
   auto planner = planner_of({.nvme = 1});
-  auto const rungs = ladder(planner);
-  ASSERT_EQ(rungs.size(), 11u);
-  EXPECT_THAT(rungs[1].change, HasSubstr("--per_device_train_batch_size 1"));
-  EXPECT_EQ(rungs[1].planned.choice.accumulation, 8);
-  EXPECT_EQ(rungs[2].change, "--recompute light");
-  EXPECT_EQ(rungs[4].change, "stage 2");
-  EXPECT_THAT(rungs[8].change, HasSubstr("offload_param to the CPU"));
-  EXPECT_THAT(rungs[10].change, HasSubstr("offload_param to NVMe"));
-  for (std::size_t i = 1; i < rungs.size(); ++i) {
-    EXPECT_EQ(rungs[i].planned.refused, "");
+  auto const steps = ladder(planner);
+  ASSERT_EQ(steps.size(), 11u);
+  EXPECT_THAT(steps[1].change, HasSubstr("--per_device_train_batch_size 1"));
+  EXPECT_EQ(steps[1].planned.choice.accumulation, 8);
+  EXPECT_EQ(steps[2].change, "--recompute light");
+  EXPECT_EQ(steps[4].change, "stage 2");
+  EXPECT_THAT(steps[8].change, HasSubstr("offload_param to the CPU"));
+  EXPECT_THAT(steps[10].change, HasSubstr("offload_param to NVMe"));
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].planned.refused, "");
     if (i == 6) continue;  // stage 3 without offload after stage 2 with it
     if (i == 9) continue;  // the optimizer on NVMe after the weights in host memory
-    EXPECT_LE(rungs[i].planned.device_bytes, rungs[i - 1].planned.device_bytes) << rungs[i].change;
+    EXPECT_LE(steps[i].planned.device_bytes, steps[i - 1].planned.device_bytes) << steps[i].change;
   }
 }
 
 TEST(Ladder, OfAHostHasNoOffloadToTheHost) {
   auto planner = planner_of({.nvme = 1}, {"--use_cpu"});
-  auto const rungs = ladder(planner);
-  for (auto const& rung : rungs) EXPECT_EQ(rung.change.find("CPU"), std::string::npos);
-  EXPECT_THAT(rungs.back().change, HasSubstr("offload_param to NVMe"));
+  auto const steps = ladder(planner);
+  for (auto const& step : steps) EXPECT_EQ(step.change.find("CPU"), std::string::npos);
+  EXPECT_THAT(steps.back().change, HasSubstr("offload_param to NVMe"));
 }
 
 TEST(ChangesThatFit, AreCheckedOneByOne) {

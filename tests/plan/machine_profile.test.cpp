@@ -52,6 +52,9 @@ TEST(MachineProfile, RefusesWhatItDoesNotKnow) {
   auto document = least();
   document.set("intra_nodes", 1.0);
   EXPECT_THAT(refusal(document), HasSubstr("unknown key intra_nodes"));
+  document.set("speed", 1.0).set("host_link", ConfigTree::object().set("width", 2.0));
+  EXPECT_THAT(refusal(document), HasSubstr("host_link: unknown key width; known are latency, "));
+  EXPECT_THAT(refusal(document), HasSubstr("unknown keys intra_nodes, speed; known are name"));
   document = least();
   document.set("pass_efficiency", 1.5);
   EXPECT_THAT(refusal(document), HasSubstr("pass_efficiency is 1.5"));
@@ -66,7 +69,7 @@ TEST(MachineProfile, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(refusal(document), HasSubstr("use a number that is not negative"));
   document = least();
   document.set("device_memory", "lots");
-  EXPECT_THAT(refusal(document), HasSubstr("device_memory"));
+  EXPECT_THAT(refusal(document), HasSubstr("device_memory: 'lots' is not a size"));
 }
 
 }  // namespace

@@ -25,9 +25,9 @@ constexpr std::int64_t mebi = std::int64_t{1} << 20;
 struct Truth {
   MachineProfile machine = test::round_machine();
   double small_batch = 0.5;             ///< more time of micro-batch 1, in parts of its time
-  double memory = 1.0;                  ///< of the limit that is there
+  double memory = 1.0;                  ///< share of the limit that is there
   double stage_cost[4] = {1, 1, 1, 1};  ///< factors
-  double light = 1.0, offload = 1.0;    ///< of light recomputation, of an update on the host
+  double light = 1.0, offload = 1.0;    ///< shares of light recomputation, of an update on the host
 };
 
 struct Case {

@@ -56,7 +56,7 @@ class Cluster(Bench):
         if FIRST_LINE.search(said) or code not in (139, "none in time"):
             assert done, f"srun has not ended in time\n{command}\n{said}"
             return done
-        print(f"srun: exit code {code} before the program's first line:\n{said}")
+        print(f"RETRIED {self.work.name}: srun ended with code {code} before the program's first line:\n{said}", flush=True)
         return None
 
     def died_in_mpi_init(self):
@@ -314,7 +314,7 @@ def devices_of_each_rank(b):
     for name, options in (("per_task", ["--gpus-per-task=1", "--gpu-bind=single:1"]), ("per_node", ["--gpus-per-node=2"])):
         lines = b.run(["srun", "-N2", "-n4", *options, "bash", show]).stdout.split()
         seen[name] = dict(line.split(":") for line in lines)
-        # the same ranks on each node: sums are formed node by node
+        # equal ranks on each node: sums are formed node by node
         b.srun(2, 4, b.common(name, per_device_train_batch_size=2), options=[*options, "--ntasks-per-node=2"])
         told = b.run(["srun", "-N1", "-n1", *options[:1], "tessera", "doctor", "--dir", b.work]).stdout
         assert "CUDA_VISIBLE_DEVICES" in told, told
@@ -506,7 +506,7 @@ def run_scenario(arguments, again=False):
         said = bench.died_in_mpi_init()
         if again or not said:
             raise
-    print(f"{arguments.scenario} starts again: Open MPI has died in MPI_Init (docs/development/tests.md):\n{said}", flush=True)
+    print(f"RETRIED {arguments.scenario}: Open MPI has died in MPI_Init (docs/development/tests.md):\n{said}", flush=True)
     return run_scenario(arguments, again=True)
 
 

@@ -33,7 +33,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   FakeDevice() : previous_(memory::detail::replace_device_api(this)) {}
   ~FakeDevice() override {
     memory::detail::replace_device_api(previous_);
-    for (auto const stream : dropped_) delete lane(stream);
+    for (auto const stream : dropped_) delete queue_of(stream);
     for (auto const& [bytes, data] : freed_) std::free(data);
   }
 
@@ -67,8 +67,8 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
   void use(int) override {}
 
-  /// As CUDA's pools do: returns freed memory of the same size immediately, even if other streams
-  /// still use it.
+  /// Allocates as CUDA's pools do: it returns freed memory of the same size immediately, even if
+  /// other streams still use it.
   void* allocate(std::size_t bytes, Stream stream) override {
     expect_no_host_call();
     ++allocations;
@@ -95,7 +95,7 @@ class FakeDevice : public memory::detail::DeviceApi {
     std::lock_guard const lock(mutex_);
     auto const found = device_.find(data);
     std::size_t const bytes = found->second;
-    lane(stream)->submit([=] { std::memset(data, 0xDD, bytes); });
+    queue_of(stream)->submit([=] { std::memset(data, 0xDD, bytes); });
     device_.erase(found);
     held -= bytes;
     freed_.emplace(bytes, data);
@@ -105,7 +105,7 @@ class FakeDevice : public memory::detail::DeviceApi {
     std::lock_guard const lock(mutex_);
     ++trims;
     for (auto const& [bytes, data] : freed_)
-      lane(pool_stream_)->submit([data = data] { std::free(data); });
+      queue_of(pool_stream_)->submit([data = data] { std::free(data); });
     freed_.clear();
     freed_bytes_ = 0;
   }
@@ -127,7 +127,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   }
   MemoryInfo memory_info() override { return {capacity - held, capacity}; }
   bool on_device(void const* data) override { return lies_in(device_, data); }
-  /// Whether all these bytes lie in one block.
+  /// Whether all these bytes are in one block.
   bool covers(void const* data, std::size_t bytes) const {
     std::lock_guard const lock(mutex_);
     auto after = device_.upper_bound(const_cast<void*>(data));
@@ -181,12 +181,12 @@ class FakeDevice : public memory::detail::DeviceApi {
   void record(Event event, Stream stream) override {
     expect_no_host_call();
     graphs_broken += collected_.contains(stream);
-    *point(event) = lane(stream)->record();
+    *point(event) = queue_of(stream)->record();
   }
   void wait(Stream stream, Event event) override {
     expect_no_host_call();
     graphs_broken += collected_.contains(stream);
-    lane(stream)->wait(*point(event));
+    queue_of(stream)->wait(*point(event));
   }
   bool happened(Event event) override { return point(event)->done(); }
   void copy(Stream stream, void* to, void const* from, std::size_t bytes) override {
@@ -206,9 +206,10 @@ class FakeDevice : public memory::detail::DeviceApi {
     DeviceApi::copy_rows(stream, to, from, bytes, rows);
   }
   /// Tests touch this memory from the host without a queue, so a new block is zeroed when it is
-  /// given out, if nothing holds up the pool's stream.
+  /// given out, if nothing blocks the pool's stream.
   void zero(Stream stream, void* data, std::size_t bytes) override {
-    if (stream == pool_stream_ && lane(stream)->record().wait_for(std::chrono::milliseconds(200)))
+    if (stream == pool_stream_ &&
+        queue_of(stream)->record().wait_for(std::chrono::milliseconds(200)))
       std::memset(data, 0, bytes);
     else
       add(stream, [=] { std::memset(data, 0, bytes); });
@@ -224,7 +225,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   /// A graph's form is the number of its pieces of work.
   std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_replayed{0}, graphs_held{0},
       graphs_broken{0};                     // broken: events on a stream under capture
-  std::atomic<bool> refuses_graphs{false};  ///< as when there is no memory for them
+  std::atomic<bool> refuses_graphs{false};  ///< simulates a device without memory for graphs
   void begin_capture(Stream stream) override { collected_[stream]; }
   Captured launch_captured(Stream stream, Graph& graph) override {
     auto work = collected_.extract(stream).mapped();
@@ -252,7 +253,7 @@ class FakeDevice : public memory::detail::DeviceApi {
 
  private:
   using Blocks = std::map<void*, std::size_t>;
-  static memory::Queue* lane(Stream stream) { return static_cast<memory::Queue*>(stream); }
+  static memory::Queue* queue_of(Stream stream) { return static_cast<memory::Queue*>(stream); }
   static memory::Event* point(Event event) { return static_cast<memory::Event*>(event); }
 
   /// cudaLaunchHostFunc: the function must not make calls of the device.
@@ -270,7 +271,7 @@ class FakeDevice : public memory::detail::DeviceApi {
   void add(Stream stream, std::function<void()> task) {
     if (auto const collecting = collected_.find(stream); collecting != collected_.end())
       return collecting->second.push_back(std::move(task));
-    lane(stream)->submit([this, task = std::move(task)] {
+    queue_of(stream)->submit([this, task = std::move(task)] {
       if (unsigned const most = jitter_us; most > 0)
         std::this_thread::sleep_for(std::chrono::microseconds(draw() % most));
       task();
@@ -300,7 +301,8 @@ class FakeDevice : public memory::detail::DeviceApi {
   std::size_t freed_bytes_ = 0;
   std::atomic<Stream> pool_stream_{nullptr};  ///< on which all memory is taken and freed
   std::vector<Stream> dropped_;
-  std::map<Stream, Work> collected_;  ///< of streams under capture; the tests capture in one thread
+  /// Work of streams under capture; the tests capture in one thread
+  std::map<Stream, Work> collected_;
 };
 
 }  // namespace tessera::test

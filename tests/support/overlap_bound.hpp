@@ -12,7 +12,7 @@ namespace tessera::test {
 /// more for the head, that message belongs to the head.
 struct UnitCost {
   double update = 0.0, forward = 0.0, backward = 0.0;
-  double gather = 0.0;        ///< of updated weights, before the forward pass needs them
+  double gather = 0.0;        ///< gather of updated weights, before the forward pass needs them
   double gather_again = 0.0;  ///< stage 3: before the backward pass needs them
   double reduce = 0.0;
 };

@@ -28,8 +28,8 @@ struct OverlapCase {
   double latency_seconds = 20e-6;
   bool needs_norm = true;  ///< the update clips and checks for overflow
 };
-/// Of a step, in seconds; the fastest of several runs of steps. What else runs on the machine can
-/// push the hidden share beyond 0 and 1.
+/// Times of a step in seconds, from the fastest of several runs of steps. Other jobs on the machine
+/// can push the hidden share beyond 0 and 1.
 struct OverlapTimes {
   double undelayed = 0.0, delayed = 0.0, delay = 0.0;
   std::optional<double> bound{};  ///< hidden_bound() of the units, on an inline queue

@@ -39,7 +39,7 @@ class ResidentParams : public memory::ParamProvider {
     begin_step();
   }
 
-  /// Gradients of the next micro-step overwrite; what lies in the buffers before is not a number,
+  /// Gradients of the next micro-step overwrite; the buffers' previous content is not a number,
   /// so that nothing relies on it.
   void begin_step() {
     has_values_.assign(units_.size(), false);

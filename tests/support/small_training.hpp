@@ -60,7 +60,7 @@ inline std::vector<std::int32_t> small_tokens(int step, int micro, int rank) {
 struct SmallResult {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
-  std::vector<float> master_weights;  ///< of this rank's shards
+  std::vector<float> master_weights;  ///< master weights of this rank's shards
   std::vector<float> states;          ///< the optimizer's, one after the other
 };
 

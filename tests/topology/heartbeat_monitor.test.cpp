@@ -6,20 +6,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <functional>
 #include <memory>
 #include <vector>
+
+#include "becomes_true.hpp"
 
 namespace tessera::topology {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Waits for what must come; the limit is only for a failing test.
-bool comes(std::function<bool()> const& condition) {
-  for (int i = 0; i < 6000 && !condition(); ++i) std::this_thread::sleep_for(5ms);
-  return condition();
-}
 
 /// The watches of several nodes in one process.
 struct Job {
@@ -58,16 +53,16 @@ struct Job {
 TEST(HeartbeatMonitor, ASilentNodeIsNamedOnAllOthers) {
   for (int const victim : {2, 0}) {
     Job job(4, 1500ms);
-    ASSERT_TRUE(comes([&] { return job.connected(); }));
+    ASSERT_TRUE(becomes_true([&] { return job.connected(); }));
     EXPECT_TRUE(job.all_know(-1, -1));
     job.watches[static_cast<std::size_t>(victim)]->fall_silent();
-    EXPECT_TRUE(comes([&] { return job.all_know(victim, victim); })) << victim;
+    EXPECT_TRUE(becomes_true([&] { return job.all_know(victim, victim); })) << victim;
   }
 }
 
 TEST(HeartbeatMonitor, AnEndWithFarewellIsNoLoss) {
   Job job(3, 1500ms);
-  ASSERT_TRUE(comes([&] { return job.connected(); }));
+  ASSERT_TRUE(becomes_true([&] { return job.connected(); }));
   job.watches.pop_back();
   std::this_thread::sleep_for(2500ms);  // longer than the timeout
   EXPECT_TRUE(job.all_know(-1, -1));
@@ -77,8 +72,8 @@ TEST(HeartbeatMonitor, ANodeThatWasNeverHeardIsNotWatched) {
   Job job(2, 1500ms);
   job.settings.nodes = 3;
   job.start(2);  // a third one that the first two do not expect
-  ASSERT_TRUE(comes([&] { return job.watches[1]->heard() == 1; }));
-  std::this_thread::sleep_for(2500ms);
+  ASSERT_TRUE(becomes_true([&] { return job.watches[1]->heard() == 1; }));
+  std::this_thread::sleep_for(2500ms);  // longer than the timeout
   EXPECT_EQ(job.watches[0]->heard(), 1);
   EXPECT_EQ(job.watches[2]->heard(), 0);
   EXPECT_TRUE(job.all_know(-1, -1));
@@ -86,7 +81,7 @@ TEST(HeartbeatMonitor, ANodeThatWasNeverHeardIsNotWatched) {
 
 TEST(HeartbeatMonitor, DatagramsOfOthersAreIgnored) {
   Job job(2, 60s);
-  ASSERT_TRUE(comes([&] { return job.connected(); }));
+  ASSERT_TRUE(becomes_true([&] { return job.connected(); }));
   int const fd = ::socket(AF_INET, SOCK_DGRAM, 0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -96,7 +91,7 @@ TEST(HeartbeatMonitor, DatagramsOfOthersAreIgnored) {
   for (std::size_t bytes : {0u, 1u, 31u, 32u, 33u, 2000u})
     ::sendto(fd, noise.data(), bytes, 0, reinterpret_cast<sockaddr const*>(&to), sizeof to);
   ::close(fd);
-  std::this_thread::sleep_for(200ms);
+  std::this_thread::sleep_for(200ms);  // nothing is to happen
   EXPECT_EQ(job.watches[0]->heard(), 1);
   EXPECT_TRUE(job.all_know(-1, -1));
 }

@@ -59,6 +59,45 @@ TEST(LauncherFacts, AJobWithMoreTasksThanRanksIsNamed) {
   EXPECT_EQ(unused_allocation(launcher_facts({{"SLURM_NTASKS", "8"}}), 1, 1), "") << "no job";
 }
 
+TEST(LauncherFacts, GpusThatAreIdleOrSharedAreNamed) {
+  auto const with = [](Environment environment) {
+    environment.emplace("SLURM_JOB_ID", "17");
+    return launcher_facts(environment);
+  };
+  auto const node = with({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "0"}});
+  EXPECT_EQ(gpu_mismatch(node, 1),
+            "a node has 4 GPUs (SLURM_GPUS_ON_NODE) and 1 rank of this program, and a rank "
+            "computes on one GPU: 3 are idle; start 4 ranks per node, or request fewer GPUs");
+  EXPECT_THAT(gpu_mismatch(node, 3), HasSubstr("1 is idle"));
+  EXPECT_EQ(gpu_mismatch(node, 4), "");
+  EXPECT_EQ(gpu_mismatch(node, 8),
+            "a node has 4 GPUs (SLURM_GPUS_ON_NODE) and 8 ranks of this program: ranks share "
+            "GPUs; start 4 ranks per node, or request more GPUs");
+
+  Environment step{{"SLURM_STEP_NUM_TASKS", "2"},
+                   {"SLURM_GPUS_PER_TASK", "a100:1"},
+                   {"SLURM_GPUS_ON_NODE", "4"}};
+  EXPECT_EQ(gpu_mismatch(with(step), 2), "") << "the other GPUs belong to other steps";
+  step["SLURM_GPUS_PER_TASK"] = "4";
+  EXPECT_THAT(gpu_mismatch(with(step), 2), HasSubstr("a task has 4 GPUs (SLURM_GPUS_PER_TASK)"));
+  EXPECT_THAT(gpu_mismatch(with(step), 2), HasSubstr("3 are idle; request one GPU per task"));
+  step["OMPI_COMM_WORLD_SIZE"] = "4";
+  EXPECT_EQ(gpu_mismatch(with(step), 4), "") << "mpirun's ranks share the task's GPUs";
+
+  EXPECT_THAT(gpu_mismatch(with({{"SLURM_JOB_GPUS", "0,1"}}), 1), HasSubstr("(SLURM_JOB_GPUS)"));
+  EXPECT_THAT(gpu_mismatch(with({{"SLURM_STEP_GPUS", "0,1"}, {"SLURM_JOB_GPUS", "0,1,2"}}), 1),
+              HasSubstr("2 GPUs (SLURM_STEP_GPUS)"));
+  auto const visible = launcher_facts({{"CUDA_VISIBLE_DEVICES", "0,3"}});
+  EXPECT_THAT(gpu_mismatch(visible, 1), HasSubstr("1 is idle"));
+  EXPECT_EQ(gpu_mismatch(visible, 4), "") << "each rank may have a list of its own";
+  EXPECT_EQ(gpu_mismatch(launcher_facts({{"SLURM_GPUS_ON_NODE", "4"}}), 1), "") << "no job";
+  for (char const* none : {"", "0", "none"})
+    EXPECT_EQ(gpu_mismatch(with({{"SLURM_GPUS_ON_NODE", none}}), 2), "") << none;
+  for (char const* none : {"", "-1", "NoDevFiles"})
+    EXPECT_EQ(launcher_facts({{"CUDA_VISIBLE_DEVICES", none}}).gpus, std::nullopt) << none;
+  EXPECT_EQ(gpu_mismatch(launcher_facts({}), 1), "");
+}
+
 TEST(LauncherFacts, AStepOfOneNodeInALargerJobIsWanted) {
   auto const step = launcher_facts({{"SLURM_JOB_ID", "17"},
                                     {"SLURM_STEP_NUM_TASKS", "4"},
@@ -75,7 +114,7 @@ TEST(LauncherFacts, ANodeFileOfPbsCountsRanks) {
   facts.job_tasks = ranks_in_node_file(lines);
   facts.job_tasks_variable = "PBS_NODEFILE";
   EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("4 tasks (PBS_NODEFILE)"));
-  EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("mpirun"));
+  EXPECT_THAT(unused_allocation(facts, 1, 1), HasSubstr("start it with `mpirun"));
   EXPECT_EQ(ranks_in_node_file(empty), std::nullopt);
 }
 

@@ -1,8 +1,9 @@
-/// Training as it goes on a device, on one made of host memory: streams that run by themselves,
+/// Training as a device does it, on one made of host memory: streams that run by themselves,
 /// memory that the host may not touch, events for all order, collectives staged through pinned
 /// memory. What only CUDA's own kernels and libraries can show is in tests/gpu.
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <tuple>
 
 #include "../model/family_suite.hpp"
@@ -184,7 +185,7 @@ TEST(DeviceMicroBatches, AreGivenToTheQueueWithoutWaitingForIt) {
   engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
     std::fill(out, out + numel, 0.01f);
   });
-  std::atomic<bool> open{false};
+  std::latch open(1);
   engine->begin_step();
   engine->begin_micro_step(0, 2);
   auto tokens = test::small_tokens(0, 0, comm->rank());
@@ -194,15 +195,13 @@ TEST(DeviceMicroBatches, AreGivenToTheQueueWithoutWaitingForIt) {
   };
   auto const first = give();  // makes what later micro-batches find
   double const loss = first.value();
-  queue->submit([&] {
-    while (!open) std::this_thread::sleep_for(1ms);
-  });
+  queue->submit([&] { open.wait(); });
   auto const behind_the_gate = queue->record();
   engine->begin_micro_step(0, 2);
   auto const second = give();
   std::fill(tokens.begin(), tokens.end(), 1);  // the queue has its own copy
   EXPECT_FALSE(behind_the_gate.done());
-  open = true;
+  open.count_down();
   EXPECT_EQ(second.value(), loss);
 }
 

@@ -1,4 +1,4 @@
-/// Training whose blocks are CUDA graphs, on a device made of host memory: settled steps launch the
+/// Training whose blocks are CUDA graphs, on a device made of host memory: steady steps launch the
 /// kept graphs, all others capture, and the bits are those without graphs. A kernel that took an
 /// operand past its record, or a graph that was launched with those of an earlier step, would
 /// change them.
@@ -43,7 +43,7 @@ class Training {
     load(3);
   }
 
-  /// As a checkpoint that is loaded into new memory.
+  /// Loads a checkpoint into new memory.
   void load(std::uint64_t seed) {
     zero::EngineConfig how;
     zero::ShardedWeights weights;
@@ -96,7 +96,7 @@ class Training {
   }
 
   std::vector<double> values;             ///< losses and gradient norms
-  std::vector<GraphLaunches> launches{};  ///< of each step
+  std::vector<GraphLaunches> launches{};  ///< launches of each step
 
  private:
   std::vector<std::int32_t> tokens_of(std::int64_t rows, std::int64_t length, int micro) const {
@@ -118,7 +118,8 @@ class Training {
 
 using Script = std::function<void(Training&)>;
 
-/// The same with and without graphs. @return the steps' launches with graphs
+/// Runs @p script with and without graphs and expects equal bits. @return the steps' launches with
+/// graphs
 std::vector<GraphLaunches> expect_same_bits(TrainingSetup const& setup, Script const& script,
                                             std::string const& what) {
   auto& device = test::FakeDevice::of_process();
@@ -148,7 +149,7 @@ std::vector<GraphLaunches> expect_same_bits(TrainingSetup const& setup, Script c
 
 class ReplayedGraphs : public ::testing::TestWithParam<int> {};
 
-TEST_P(ReplayedGraphs, AreAllThatASettledStepLaunches) {
+TEST_P(ReplayedGraphs, AreAllThatASteadyStepLaunches) {
   for (int const micro_steps : {1, 3}) {
     auto const launches = expect_same_bits(
         {gpt2_without_dropout(), Dtype::bf16, GetParam(), micro_steps},
@@ -219,7 +220,7 @@ TEST_P(ReplayedGraphs, DrawTheDropoutOfTheirOwnStep) {
 INSTANTIATE_TEST_SUITE_P(Stages, ReplayedGraphs, ::testing::Range(0, 4));
 
 /// Every kernel of every block records its launches: one that does not is captured each time.
-TEST(ReplayedGraphsOfFamilies, AreAllThatASettledStepLaunches) {
+TEST(ReplayedGraphsOfFamilies, AreAllThatASteadyStepLaunches) {
   auto const expect_replays = [](TrainingSetup setup, std::string const& what) {
     for (auto const recompute : {Recompute::none, Recompute::light}) {
       auto const launches = expect_same_bits(

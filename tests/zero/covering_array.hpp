@@ -28,8 +28,8 @@ struct Level {
 /// A pair of levels that no accepted configuration contains.
 struct RefusedPair {
   Level first, second;
-  /// Of the configuration that has level 0 of all other factors, and of those that differ from it
-  /// in one of these.
+  /// Reasons of the configuration that has level 0 of all other factors, and of those that differ
+  /// from it in one of these.
   std::set<std::string> reasons;
 };
 

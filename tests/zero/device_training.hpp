@@ -10,6 +10,7 @@
 #include "small_training.hpp"
 #include "tessera/comm/compose/device_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
+#include "tessera/memory/swap_file.hpp"
 
 namespace tessera::test {
 

@@ -240,7 +240,8 @@ class SerialTraining {
     }
   }
 
-  /// Of a parameter with at least two dimensions; one with a single column has row means only.
+  /// Means of a parameter with at least two dimensions; one with a single column has row means
+  /// only.
   struct Means {
     std::vector<double> rows, columns;
   };

@@ -97,7 +97,8 @@ class ExactModel {
  private:
   static constexpr int position_of_head = 3;
   static constexpr UnitIndex head{position_of_head};
-  static constexpr int head_stream = 1'000'000;  ///< of the tied matrix's gradients of the head
+  /// Stream of the tied matrix's gradients of the head
+  static constexpr int head_stream = 1'000'000;
 
   struct Samples {
     int begin, count;
@@ -130,7 +131,8 @@ class ExactModel {
     return static_cast<int>(draw(sample + 1, unit, parameter, i) % 193) - 96;
   }
 
-  /// Of at most 7, so that those of 16 samples from head and embedding have 8 bits.
+  /// Returns a gradient of magnitude 7 or less, so that the sum of 16 samples from head and
+  /// embedding has 8 bits.
   static int gradient(int sample, UnitIndex unit, int parameter, std::int64_t i, float weight) {
     return std::clamp((on_grid(weight, 64.0f) - target(sample, unit, parameter, i)) / 16, -7, 7);
   }

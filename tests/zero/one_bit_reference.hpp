@@ -66,10 +66,10 @@ class OneBitReference {
     is_lamb() ? one_bit_lamb(lr) : one_bit_adam(lr);
   }
   /// What a checkpoint does.
-  void settle() {
+  void average_errors() {
     for (std::size_t k = 0; k < size(); ++k) set_all(&Rank::error, k, mean(&Rank::error, k));
   }
-  /// The states and steps of @p other after settle(), on the ranks of this one.
+  /// The states and steps of @p other after average_errors(), on the ranks of this one.
   void continue_from(OneBitReference other) {
     other.plan_ = plan_;
     other.gradient_ = gradient_;
@@ -81,7 +81,7 @@ class OneBitReference {
   /// of fp32, the engine may send the other sign, and no comparison holds.
   double closest_sign = 1.0;
   Doubles v, fresh, server;
-  Doubles coefficient, factor, scaling;  ///< of parameters
+  Doubles coefficient, factor, scaling;  ///< values of parameters
 
  private:
   struct Element {
@@ -255,7 +255,7 @@ class OneBitReference {
   zero::PartitionPlan plan_;
   Gradient gradient_;
   std::vector<Place> places_;
-  std::vector<std::size_t> scales_;  ///< of parameters
+  std::vector<std::size_t> scales_;  ///< scales of parameters
   std::vector<Element> elements_;
   std::vector<Rank> ranks_;
   int t_ = 0;

@@ -110,10 +110,10 @@ struct Run {
   std::unique_ptr<zero::Engine> engine;
 };
 
-/// The same optimizer, dtypes and frozen parameters at stage 0 on one rank of the host. Stage 0
-/// refuses master weights of 16 bits: they are at stage 1, which is the same on one rank
-/// (docs/explanation/zero.md, "Partition plan"). A delayed update is one that the passes of the
-/// next step do not see.
+/// Trains with the optimizer, dtypes and frozen parameters of @p m at stage 0 on one rank of the
+/// host. Stage 0 refuses master weights of 16 bits: they are at stage 1, which is the same on one
+/// rank (docs/explanation/zero.md, "Partition plan"). A delayed update is one that the passes of
+/// the next step do not see.
 Outcome stage_0(Modes const& m) {
   Modes plain{};
   plain.stage = has_half_masters(m) ? Stage::one : Stage::zero;
@@ -158,16 +158,16 @@ struct Codes {
 Codes codes_of(Modes const& m, int ranks) {
   bool const streams = m.weights == WeightsPlace::drive ||
                        (m.weights == WeightsPlace::host && m.space == Space::device);
-  return {m.weight_codes != WeightCodes::none && (ranks > 1 || streams),
-          m.gradient_codes != GradientCodes::none && ranks > 1};
+  return {m.quantized_weights != WeightBits::none && (ranks > 1 || streams),
+          m.quantized_gradients != GradientQuantization::none && ranks > 1};
 }
 
-/// The same codes, which are of the same chunks of the same micro-steps, with the first levels of
-/// all factors that change no bit of them.
+/// Returns modes with the quantized gradients of @p m (equal chunks and micro-steps), and the first
+/// levels of all factors that change no bit of them.
 Modes plainest_with_codes_of(Modes const& m, int ranks) {
   Modes plain{};
-  plain.weight_codes = m.weight_codes;
-  plain.gradient_codes = m.gradient_codes;
+  plain.quantized_weights = m.quantized_weights;
+  plain.quantized_gradients = m.quantized_gradients;
   plain.groups = m.groups;
   plain.micro_steps = m.micro_steps;
   plain.numbers = m.numbers;
@@ -183,12 +183,12 @@ Modes plainest_with_codes_of(Modes const& m, int ranks) {
 }
 
 Outcome const& plainest_once(Modes const& m, int ranks) {
-  static std::map<std::tuple<WeightCodes, GradientCodes, ShardGroups, MicroSteps, Numbers,
+  static std::map<std::tuple<WeightBits, GradientQuantization, ShardGroups, MicroSteps, Numbers,
                              Algorithm, Frozen, bool>,
                   Outcome>
       known;
-  std::tuple const key{m.weight_codes, m.gradient_codes, m.groups, m.micro_steps,
-                       m.numbers,      m.algorithm,      m.frozen, delays(m)};
+  std::tuple const key{m.quantized_weights, m.quantized_gradients, m.groups, m.micro_steps,
+                       m.numbers,           m.algorithm,           m.frozen, delays(m)};
   if (!known.contains(key)) known[key] = train(plainest_with_codes_of(m, ranks));
   return known[key];
 }
@@ -236,18 +236,18 @@ std::vector<Refusal> const refused{
     {"stage=1", "secondary=two", no_weights},
     {"stage=0", "secondary=two", no_weights},
     {"stage=0", "groups=two", no_states},
-    {"stage=2", "weight_codes=8", no_weights},
-    {"stage=2", "weight_codes=4", no_weights},
-    {"stage=1", "weight_codes=8", no_weights},
-    {"stage=1", "weight_codes=4", no_weights},
-    {"stage=0", "weight_codes=8", no_weights},
-    {"stage=0", "weight_codes=4", no_weights},
-    {"stage=2", "gradient_codes=codes", no_weights},
-    {"stage=2", "gradient_codes=feedback", no_weights},
-    {"stage=1", "gradient_codes=codes", no_weights},
-    {"stage=1", "gradient_codes=feedback", no_weights},
-    {"stage=0", "gradient_codes=codes", no_weights},
-    {"stage=0", "gradient_codes=feedback", no_weights},
+    {"stage=2", "quantized_weights=8", no_weights},
+    {"stage=2", "quantized_weights=4", no_weights},
+    {"stage=1", "quantized_weights=8", no_weights},
+    {"stage=1", "quantized_weights=4", no_weights},
+    {"stage=0", "quantized_weights=8", no_weights},
+    {"stage=0", "quantized_weights=4", no_weights},
+    {"stage=2", "quantized_gradients=codes", no_weights},
+    {"stage=2", "quantized_gradients=feedback", no_weights},
+    {"stage=1", "quantized_gradients=codes", no_weights},
+    {"stage=1", "quantized_gradients=feedback", no_weights},
+    {"stage=0", "quantized_gradients=codes", no_weights},
+    {"stage=0", "quantized_gradients=feedback", no_weights},
     {"stage=0", "numbers=bf16_masters", no_states},
     {"stage=0", "numbers=bf16_states", no_states},
     {"space=device", "order=tree", "NCCL and devices form sums in another order"},
@@ -261,17 +261,17 @@ std::vector<Refusal> const refused{
     {"ratio=part", "optimizer=Adafactor",
      "with Adafactor, whose states are not element-wise fp32 values"},
     {"secondary=two", "groups=two", "secondary shards with shard groups"},
-    {"groups=two", "gradient_codes=codes", "quantized gradients with shard groups"},
-    {"groups=two", "gradient_codes=feedback", "quantized gradients with shard groups"},
+    {"groups=two", "quantized_gradients=codes", "quantized gradients with shard groups"},
+    {"groups=two", "quantized_gradients=feedback", "quantized gradients with shard groups"},
     {"groups=two", "order=tree", "shard groups sum in another order"},
-    {"weight_codes=8", "order=tree", "quantized collectives round by shard"},
-    {"weight_codes=4", "order=tree", "quantized collectives round by shard"},
-    {"gradient_codes=codes", "reductions=once",
+    {"quantized_weights=8", "order=tree", "quantized collectives round by shard"},
+    {"quantized_weights=4", "order=tree", "quantized collectives round by shard"},
+    {"quantized_gradients=codes", "reductions=once",
      "quantized gradients that are reduced once per step"},
-    {"gradient_codes=feedback", "reductions=once",
+    {"quantized_gradients=feedback", "reductions=once",
      "quantized gradients that are reduced once per step"},
-    {"gradient_codes=codes", "order=tree", "quantized collectives round by shard"},
-    {"gradient_codes=feedback", "order=tree", "quantized collectives round by shard"},
+    {"quantized_gradients=codes", "order=tree", "quantized collectives round by shard"},
+    {"quantized_gradients=feedback", "order=tree", "quantized collectives round by shard"},
     {"numbers=bf16_masters", "optimizer=AdamW8bit",
      "16-bit states or master weights with optimizer AdamW8bit"},
     {"numbers=bf16_masters", "optimizer=Lamb",
@@ -315,7 +315,8 @@ TEST(Pairwise, RefusedPairsAreTheListedOnes) {
 }
 
 struct Distance {
-  double worst = 0.0, squares = 0.0, size = 0.0;  ///< of differences; and of the wanted values
+  /// Worst and squares of differences, squares of the wanted values
+  double worst = 0.0, squares = 0.0, size = 0.0;
   void add(double got, double wanted) {
     double const apart = std::abs(got - wanted);
     worst = apart <= worst ? worst : apart;  // NaN stays
@@ -325,7 +326,7 @@ struct Distance {
   double relative() const { return squares == 0.0 ? 0.0 : std::sqrt(squares / size); }
 };
 
-/// Of the elements that this rank has.
+/// Measures the distance over the elements that this rank has.
 Distance distance(StateValues const& got, StateValues const& wanted) {
   Distance out;
   for (std::size_t i = 0; i < wanted.values.size(); ++i)
@@ -344,9 +345,9 @@ Distance distance(ModelValues const& got, ModelValues const& wanted) {
 /// Largest differences from stage 0. All 0: the same bits.
 struct Bounds {
   double loss = 0.0, norm = 0.0;               ///< relative
-  double masters = 0.0, master_weights = 0.0;  ///< of an element; relative, of all together
+  double masters = 0.0, master_weights = 0.0;  ///< bounds of an element; relative, of all together
   double states = 0.0;                         ///< relative, of a state's elements together
-  double weights = 0.0;                        ///< of an element, as passes see it
+  double weights = 0.0;                        ///< bounds of an element, as passes see it
 };
 
 /// Only codes lose bits (docs/explanation/zero.md, "Quantized communication"). Every other mode
@@ -361,7 +362,7 @@ Bounds bounds_of(Modes const& m, int ranks) {
   out.states = 0.15;
   // The page states 10^-3 for the training loss with gradients of 4 and weights of 8 bits. Codes
   // of 4 bits are 18 times as far apart, and their errors have either sign.
-  double const coarse = weights && m.weight_codes == WeightCodes::bits_4 ? 127.0 / 7 : 1.0;
+  double const coarse = weights && m.quantized_weights == WeightBits::bits_4 ? 127.0 / 7 : 1.0;
   out.loss = coarse > 1.0 ? 5e-3 : 1e-3;
   // With weights of 8 bits as in zero.quantized_gather. Sums of this model's gradients are often in
   // the middle between two codes of 4 bits, and scales that are rounded up take all to the smaller

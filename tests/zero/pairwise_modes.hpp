@@ -12,6 +12,7 @@
 #include "covering_array.hpp"
 #include "exact_model.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/swap_file.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
@@ -25,8 +26,8 @@ enum class HostUpdate { prompt, delayed };
 enum class WeightsPlace { resident, host, drive };
 enum class SecondaryGroups { none, of_two };
 enum class ShardGroups { all_ranks, of_two };
-enum class WeightCodes { none, bits_8, bits_4 };
-enum class GradientCodes { none, codes, feedback };
+enum class WeightBits { none, bits_8, bits_4 };
+enum class GradientQuantization { none, codes, feedback };
 enum class Numbers { fp32, bf16, fp16, bf16_masters, bf16_states };
 enum class Algorithm { adamw, adamw_8bit, lamb, adafactor, muon };
 enum class Frozen { nothing, head, embedding };
@@ -50,8 +51,8 @@ inline std::vector<Factor> const& factors() {
       {"weights", {"resident", "host", "drive"}},
       {"secondary", {"none", "two"}},
       {"groups", {"all", "two"}},
-      {"weight_codes", {"none", "8", "4"}},
-      {"gradient_codes", {"none", "codes", "feedback"}},
+      {"quantized_weights", {"none", "8", "4"}},
+      {"quantized_gradients", {"none", "codes", "feedback"}},
       {"numbers", {"fp32", "bf16", "fp16", "bf16_masters", "bf16_states"}},
       {"optimizer", {"AdamW", "AdamW8bit", "Lamb", "Adafactor", "Muon"}},
       {"frozen", {"nothing", "head", "embedding"}},
@@ -70,8 +71,8 @@ struct Modes {
   WeightsPlace weights;
   SecondaryGroups secondary;
   ShardGroups groups;
-  WeightCodes weight_codes;
-  GradientCodes gradient_codes;
+  WeightBits quantized_weights;
+  GradientQuantization quantized_gradients;
   Numbers numbers;
   Algorithm algorithm;
   Frozen frozen;
@@ -81,10 +82,14 @@ struct Modes {
 };
 
 inline Modes modes_of(Configuration const& c) {
-  return {Stage(c[0]),       Space(c[1]),         StatesPlace(c[2]),     HostShare(c[3]),
-          HostUpdate(c[4]),  WeightsPlace(c[5]),  SecondaryGroups(c[6]), ShardGroups(c[7]),
-          WeightCodes(c[8]), GradientCodes(c[9]), Numbers(c[10]),        Algorithm(c[11]),
-          Frozen(c[12]),     MicroSteps(c[13]),   Reductions(c[14]),     Order(c[15])};
+  return {Stage(c[0]),           Space(c[1]),
+          StatesPlace(c[2]),     HostShare(c[3]),
+          HostUpdate(c[4]),      WeightsPlace(c[5]),
+          SecondaryGroups(c[6]), ShardGroups(c[7]),
+          WeightBits(c[8]),      GradientQuantization(c[9]),
+          Numbers(c[10]),        Algorithm(c[11]),
+          Frozen(c[12]),         MicroSteps(c[13]),
+          Reductions(c[14]),     Order(c[15])};
 }
 
 inline std::string name_of(Level l) {
@@ -137,9 +142,10 @@ inline void require_expressible(Modes const& m) {
   bool const has_offload_option = m.share == HostShare::part || m.update == HostUpdate::delayed,
              shards_states = m.states != StatesPlace::resident || m.groups == ShardGroups::of_two ||
                              has_half_masters(m),
-             gathers =
-                 m.weights != WeightsPlace::resident || m.secondary == SecondaryGroups::of_two ||
-                 m.weight_codes != WeightCodes::none || m.gradient_codes != GradientCodes::none;
+             gathers = m.weights != WeightsPlace::resident ||
+                       m.secondary == SecondaryGroups::of_two ||
+                       m.quantized_weights != WeightBits::none ||
+                       m.quantized_gradients != GradientQuantization::none;
   TESSERA_VALIDATE(m.states != StatesPlace::resident || !has_offload_option, InternalError,
                    "cannot be expressed: ratio and delay are of offloaded states");
   TESSERA_VALIDATE(m.stage != Stage::zero || !(shards_states || has_offload_option), InternalError,
@@ -173,11 +179,12 @@ inline zero::EngineConfig config_of(Modes const& m, int ranks) {
   if (m.weights == WeightsPlace::drive) all.weight_swap = {pairwise_transfers(), 2, 100'000, 300};
   if (m.secondary == SecondaryGroups::of_two) all.secondary_group_size = two;
   if (m.groups == ShardGroups::of_two) all.shard_group_size = two;
-  if (m.weight_codes != WeightCodes::none)
-    all.quantized_weight_bits = m.weight_codes == WeightCodes::bits_8 ? 8 : 4;
-  if (m.gradient_codes != GradientCodes::none)
+  if (m.quantized_weights != WeightBits::none)
+    all.quantized_weight_bits = m.quantized_weights == WeightBits::bits_8 ? 8 : 4;
+  if (m.quantized_gradients != GradientQuantization::none)
     all.quantized_gradients = {.ranks_per_node = ranks > 2 ? 2 : 1, .feedback = {}};
-  if (m.gradient_codes == GradientCodes::feedback) all.quantized_gradients->feedback.emplace();
+  if (m.quantized_gradients == GradientQuantization::feedback)
+    all.quantized_gradients->feedback.emplace();
   config.partition = zero::partition_of(3 - static_cast<int>(m.stage), all);
   return config;
 }

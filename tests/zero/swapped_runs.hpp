@@ -9,6 +9,7 @@
 #include "quadratic_model.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/random.hpp"
+#include "tessera/memory/swap_file.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {

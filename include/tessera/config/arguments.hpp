@@ -3,6 +3,7 @@
 /// DataTrainingArguments, TrainingArguments of transformers 5) and a few of Tessera's own, as flags
 /// or as a flat JSON file. Reference: docs/reference/options.md.
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/config/option_field.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/log.hpp"
@@ -20,18 +22,74 @@ namespace tessera::config {
 
 /// `best`: save_strategy only.
 enum class Interval { no, steps, epoch, best };
+/// The values of --train_sampling_strategy, see data::SampleOrder.
 enum class Sampling { random, sequential, philox, group_by_length };
 /// How many ranks share a shard file.
 struct RanksPerFile {
   int count = 1;  ///< 0: all ranks of a node
   bool operator==(RanksPerFile const&) const = default;
 };
+/// Whether training continues while a checkpoint is written. automatic: if host memory has room for
+/// a snapshot of the state.
 enum class AsyncSave { automatic, on, off };
+/// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
+enum class Reproducible { run, world };
+
+template <>
+inline constexpr std::array enum_names<Interval>{"no", "steps", "epoch", "best"};
+template <>
+inline constexpr std::array enum_names<Sampling>{"random", "sequential", "philox",
+                                                 "group_by_length"};
+template <>
+inline constexpr std::array enum_names<AsyncSave>{"auto", "on", "off"};
+template <>
+inline constexpr std::array enum_names<Reproducible>{"run", "world"};
+template <>
+inline constexpr std::array enum_names<Recompute>{"none", "light", "block"};
+template <>
+inline constexpr std::array enum_names<kernels::DeviceAttention>{"auto", "cudnn", "portable"};
+template <>
+inline constexpr std::array enum_names<kernels::DeviceGelu>{"auto", "fused", "separate"};
+template <>
+inline constexpr std::array enum_names<log::Level>{"debug", "info", "warning", "error"};
+
+/// "node" or a number of ranks. @throws UsageError for anything else
+ConfigTree to_tree(RanksPerFile ranks);
+void assign(RanksPerFile& ranks, ConfigTree const& value, std::string const& name);
+
+/// A DeepSpeed configuration, parsed once.
+struct DeepSpeedConfig {
+  ConfigTree document;             ///< as written; null: there is none
+  std::string source;              ///< where it was read, for messages
+  ConfigTree tree;                 ///< in current spellings
+  OptionValues keys;               ///< every value by its dotted name
+  std::vector<std::string> notes;  ///< deprecated keys, and keys whose effect differs
+
+  DeepSpeedConfig() = default;
+  /// @throws ConfigError naming the key: unknown, of another type, out of range, refused
+  DeepSpeedConfig(ConfigTree written, std::string file);
+  bool is_given() const { return !document.is_null(); }
+  /// The value of a key, else its default.
+  ConfigTree const& value(std::string_view key) const;
+  /// The written value; null for a key that is absent or "auto".
+  ConfigTree const* find(std::string_view key) const;
+};
+
+/// Options that reach the engine or the model as they are given: no key of the DeepSpeed JSON sets
+/// them. resolve() copies them, and both descriptions have them, from their rows.
+struct EngineOptions {
+  double label_smoothing_factor = 0.0;
+  double neftune_noise_alpha = 0.0;  ///< 0: no noise
+  Reproducible reproducible = Reproducible::run;
+  bool reduce_once = false;  ///< stages 2 and 3: gradients are reduced in the last micro-step only
+  bool reproducible_world() const { return reproducible == Reproducible::world; }
+  bool operator==(EngineOptions const&) const = default;
+};
 
 /// Values as given. Batch sizes, precision, optimizer and clipping may also be set in the DeepSpeed
 /// configuration: resolve() (resolved_config.hpp) combines both, and programs read these values
 /// from ResolvedConfig.
-struct TrainingArguments {
+struct TrainingArguments : EngineOptions {
   // model; empty: none
   std::filesystem::path model_name_or_path, config_name, tokenizer_name;
   std::string config_overrides;  ///< "n_embd=64,n_layer=2"
@@ -71,7 +129,8 @@ struct TrainingArguments {
   std::string resume_from_checkpoint;  ///< "" or "auto": the newest if any; "true", "latest": there
                                        ///< must be one; "never"; a step; a path
   bool allow_changed_data = false;     ///< resume with another text, tokenizer or order of samples
-  bool print_config = false, help = false, version = false;
+  bool print_config = false, version = false;
+  std::string help;  ///< "true", or the option to explain; empty: not given
 
   // length and batches
   std::int64_t per_device_train_batch_size = 8, per_device_eval_batch_size = 8,
@@ -93,15 +152,13 @@ struct TrainingArguments {
   bool fp16 = false, bf16 = false;
   bool fp16_full_eval = false, bf16_full_eval = false;
   std::string master_weights = "auto";
-  double label_smoothing_factor = 0.0;
-  std::optional<double> neftune_noise_alpha;
-  bool gradient_checkpointing = false;  ///< the same as recompute block
+  bool gradient_checkpointing = false;  ///< means recompute block
   Recompute recompute = Recompute::none;
 
   // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().
   Interval logging_strategy = Interval::steps;
   double logging_steps = 500.0;
-  std::filesystem::path logging_dir;   ///< of TensorBoard files; empty: output_dir/runs
+  std::filesystem::path logging_dir;   ///< directory of TensorBoard files; empty: output_dir/runs
   bool logging_nan_inf_filter = true;  ///< leave losses that are not finite out of log lines
   std::string include_num_input_tokens_seen = "no";  ///< "all" and "non_padding" are the same here
   bool log_on_each_node = true;  ///< the first rank of each node logs at log_level
@@ -138,20 +195,18 @@ struct TrainingArguments {
   bool deterministic = true;  ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
-  bool cuda_graphs = false;                        ///< on a GPU: each block's kernels as one graph
-  std::int64_t communication_multiprocessors = 0;  ///< of a GPU, at most, for NCCL; 0: its choice
-  std::string nccl_cta_policy = "default";         ///< ncclConfig_t::CTAPolicy
-  bool needs_cuda = false;                         ///< --device cuda: an error without a GPU
+  bool cuda_graphs = false;  ///< on a GPU: each block's kernels as one graph
+  /// Multiprocessors of a GPU, at most, for NCCL; 0: its choice
+  std::int64_t communication_multiprocessors = 0;
+  std::string nccl_cta_policy = "default";  ///< ncclConfig_t::CTAPolicy
+  bool needs_cuda = false;                  ///< --device cuda: an error without a GPU
   std::optional<std::int64_t>
       threads;                       ///< OpenMP threads per rank; none: the cores of the launcher
   double time_limit_minutes = 0.0;   ///< 0: the limit of the batch system
   bool auto_tune = false;            ///< search for the fastest configuration first
-  double tune_minutes = 5.0;         ///< of that search
+  double tune_minutes = 5.0;         ///< minutes for auto_tune
   std::string collectives = "auto";  ///< between nodes: auto, flat or two-level
-  /// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
-  std::string reproducible = "run";
-  bool reduce_once = false;  ///< stages 2 and 3: gradients are reduced in the last micro-step only
-  double comm_timeout_seconds = 300.0;  ///< of every wait for other ranks
+  double comm_timeout_seconds = 300.0;  ///< timeout of every wait for other ranks
   double node_timeout_seconds = 30.0;   ///< heartbeat timeout of a node; 0: none
 
   // generation from the trained weights
@@ -163,9 +218,7 @@ struct TrainingArguments {
   double top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   std::vector<std::string> stop_strings;
 
-  /// The DeepSpeed configuration as written, null if none; where it was read, for messages.
-  ConfigTree deepspeed;
-  std::string deepspeed_source;
+  DeepSpeedConfig deepspeed;
   ConfigTree fsdp_config;  ///< null if none
 
   OptionValues values;  ///< the given values with their origin
@@ -187,7 +240,7 @@ ConfigTree read_document(std::string const& file);
 TrainingArguments parse_arguments(std::vector<std::string> const& words,
                                   ReadDocument const& read = read_document);
 
-/// The same for any part of a command line: it need not name something to do, a model or files.
+/// Parses any part of a command line: it need not name something to do, a model or files.
 TrainingArguments parse_options(std::vector<std::string> const& words,
                                 ReadDocument const& read = read_document);
 /// @throws UsageError naming what a run still needs
@@ -196,7 +249,8 @@ void require_run(TrainingArguments const& arguments);
 /// Reads only the flags, no file: whether --help or --version is given.
 /// @throws UsageError for wrong flags
 struct FirstLook {
-  bool help = false, version = false;
+  std::string help;  ///< as TrainingArguments::help
+  bool version = false;
 };
 FirstLook look_at_flags(std::vector<std::string> const& words);
 

@@ -13,6 +13,7 @@ namespace tessera::config {
 
 /// Values by option name, with their origin. Options that were not given are absent.
 struct OptionValues {
+  /// A given value and where it was given.
   struct Entry {
     ConfigTree value;
     Origin origin = Origin::default_value;
@@ -31,6 +32,14 @@ struct OptionValues {
 /// Who is told about a wrong value: flags end in UsageError (64), JSON keys in ConfigError (78).
 enum class Audience { flag, key };
 
+/// "an integer from 0 to 3", "one of a, b": what a value of the option must be.
+std::string expectation(Option const& option);
+
+/// What an unknown option was probably meant to be: "; did you mean --max_steps?", or the key of
+/// the DeepSpeed JSON of that name; empty: nothing is near. @p names  of all options that may be
+/// given
+std::string suggestion(std::string_view name, std::vector<std::string> const& names);
+
 /// Checks a JSON value against its option: type, range, choices, support; returns it in the
 /// option's type (5e8 becomes an integer). "auto" comes back as the string "auto". Null and the
 /// default are always accepted, also where the option is refused; so is a refused block that says
@@ -40,7 +49,7 @@ enum class Audience { flag, key };
 ConfigTree checked_value(Option const& option, ConfigTree const& value, std::string const& shown,
                          Audience audience);
 
-/// The same for the text of a flag.
+/// Parses and checks the text of a flag, as checked_value() does with a value.
 ConfigTree parsed_value(Option const& option, std::string const& text, std::string const& shown);
 
 /// Command-line words into values: `--name value`, `--name=value`, `-` as `_`, `--flag

@@ -10,6 +10,7 @@
 
 namespace tessera::config {
 
+/// DeepSpeed's block flops_profiler.
 struct FlopsProfiler {
   std::int64_t step = 1;              ///< the step that is profiled
   double recompute_factor = 0.0;      ///< forward passes that backward repeats
@@ -19,12 +20,14 @@ struct FlopsProfiler {
   bool operator==(FlopsProfiler const&) const = default;
 };
 
+/// DeepSpeed's block comms_logger.
 struct CommsLogger {
   bool verbose = false;                 ///< a log line for each operation
   std::vector<std::string> operations;  ///< empty: all
   bool operator==(CommsLogger const&) const = default;
 };
 
+/// What a run prints and which files of figures it writes.
 struct Reporting {
   std::int64_t steps_per_print = 0;  ///< 0: only the lines of logging_steps
   bool wall_clock_breakdown = false;
@@ -32,7 +35,7 @@ struct Reporting {
   bool dump_state = false;
   /// Directories; empty: not written.
   std::filesystem::path tensorboard;          ///< Train/Samples/..., by samples: DeepSpeed's
-  std::filesystem::path csv;                  ///< the same values
+  std::filesystem::path csv;                  ///< the values as CSV
   std::filesystem::path trainer_tensorboard;  ///< train/..., by steps: --report_to tensorboard
   std::optional<FlopsProfiler> flops_profiler;
   std::optional<CommsLogger> comms_logger;
@@ -42,8 +45,8 @@ struct Reporting {
 /// --auto_tune and --tune_minutes, and the keys of DeepSpeed's autotuning block.
 struct Tuning {
   double minutes = 5.0;             ///< that the search may take
-  std::int64_t warm_up_steps = 2;   ///< of a candidate, not measured
-  std::int64_t measured_steps = 2;  ///< of a candidate, at least
+  std::int64_t warm_up_steps = 2;   ///< warm-up steps of a candidate, not measured
+  std::int64_t measured_steps = 2;  ///< measured steps of a candidate, at least
   std::int64_t trials = 50;         ///< most candidates
   std::int64_t early_stopping = 5;  ///< kinds of candidates without improvement that end it
   std::int64_t least_micro_batch = 1, largest_micro_batch = 1024;

@@ -15,7 +15,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/optim/loss_scaler.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/optimizer_spec.hpp"
 
 namespace tessera::config {
 
@@ -27,7 +27,7 @@ struct ErrorFeedback {
 };
 
 /// The values that a run uses, from flags, run file and DeepSpeed JSON. A comparable value.
-struct ResolvedConfig {
+struct ResolvedConfig : EngineOptions {
   int world_size = 1;
 
   // train_batch_size = micro_batch_size * accumulation_steps * world_size, in samples
@@ -36,13 +36,13 @@ struct ResolvedConfig {
   std::int64_t accumulation_steps = 1;
 
   // precision
-  Dtype dtype = Dtype::fp32;                ///< of weights, gradients and the residual stream
-  Dtype product_dtype = Dtype::fp32;        ///< of matrix products; not `dtype`: autocast
+  Dtype dtype = Dtype::fp32;                ///< dtype of weights, gradients and the residual stream
+  Dtype product_dtype = Dtype::fp32;        ///< dtype of matrix products; not `dtype`: autocast
   bool fp8 = false;                         ///< products of blocks in training
-  Dtype communication_dtype = Dtype::fp32;  ///< of gradients in reductions
-  Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients between micro-steps
-  Dtype master_dtype = Dtype::fp32;         ///< of the weights that are updated
-  Dtype state_dtype = Dtype::fp32;          ///< of optimizer states with a value per element
+  Dtype communication_dtype = Dtype::fp32;  ///< dtype of gradients in reductions
+  Dtype accumulation_dtype = Dtype::fp32;   ///< dtype of gradients between micro-steps
+  Dtype master_dtype = Dtype::fp32;         ///< dtype of the weights that are updated
+  Dtype state_dtype = Dtype::fp32;          ///< dtype of optimizer states with a value per element
   /// The initial master weights are those of the file rounded to `dtype`.
   bool round_master_weights = false;
   bool dynamic_loss_scale = false;
@@ -69,12 +69,10 @@ struct ResolvedConfig {
   std::int64_t secondary_group_size = 1;
   bool quantized_weights = false;    ///< gathers of stage 3 move codes of 8 bits (ZeRO++ qwZ)
   bool quantized_gradients = false;  ///< reductions of stage 3 move codes (ZeRO++ qgZ)
-  std::optional<ErrorFeedback> error_feedback;  ///< of quantized gradients
+  std::optional<ErrorFeedback> error_feedback;  ///< error feedback of quantized gradients
   /// Consecutive ranks whose gradients are summed before they leave the node: place_on_nodes() sets
   /// it. 0: gradients move as values.
   std::int64_t gradient_node_size = 0;
-  bool reproducible_world = false;  ///< the same bits for any power of two of ranks
-  bool reduce_once = false;         ///< see zero::ShardedGradients
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -92,8 +90,6 @@ struct ResolvedConfig {
   /// One parameter group with a DeepSpeed "optimizer" section; else matrices decay, others do not.
   optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
   double max_grad_norm = 1.0;  ///< 0: no clipping
-  double label_smoothing = 0.0;
-  double neftune_noise_alpha = 0.0;  ///< 0: no noise
 
   /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null:
   /// --lr_scheduler_type holds.
@@ -110,6 +106,8 @@ struct ResolvedConfig {
   bool has_deepspeed = false;
   std::vector<std::string>
       notes;  ///< accepted keys whose effect differs: one line each, for the log
+  std::vector<std::string>
+      notes_on_cpus;  ///< notes that are true only if the model computes on CPUs
 
   bool operator==(ResolvedConfig const&) const = default;
 };
@@ -135,10 +133,14 @@ std::optional<Tuning> tuning_of(TrainingArguments const& arguments);
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);
 
+/// Returns the rule of the resolved value of this name, in describe(ResolvedConfig).
+Resume resume_of_resolved(std::string_view name);
+
 /// Whether the world size of a configuration is that of the run or a guess.
 enum class WorldSize { known, assumed };
 
-/// One line for each: what happens, and what to write instead. An assumed world size is no trap.
+/// One line for each: what happens, and what to write instead. An assumed world size gives no
+/// warning.
 std::vector<std::string> find_traps(TrainingArguments const& arguments,
                                     ResolvedConfig const& config,
                                     WorldSize world_size = WorldSize::known);

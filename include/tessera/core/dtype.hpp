@@ -11,6 +11,7 @@
 
 namespace tessera {
 
+/// Type of the elements of a tensor.
 enum class Dtype : std::uint8_t { fp32, fp16, bf16, fp64, int32, int64, uint8 };
 
 /// Bytes of one element.

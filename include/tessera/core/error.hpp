@@ -36,21 +36,27 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
+/// A command line that is wrong.
 struct UsageError : Error {
   explicit UsageError(std::string const& message) : Error(ExitCode::usage, message) {}
 };
+/// A file whose contents are wrong or damaged.
 struct DataError : Error {
   explicit DataError(std::string const& message) : Error(ExitCode::bad_data, message) {}
 };
+/// A configuration that is wrong or that this build cannot run.
 struct ConfigError : Error {
   explicit ConfigError(std::string const& message) : Error(ExitCode::bad_config, message) {}
 };
+/// A file that is missing, or cannot be read or written.
 struct IoError : Error {
   explicit IoError(std::string const& message) : Error(ExitCode::io, message) {}
 };
+/// A broken contract inside Tessera.
 struct InternalError : Error {
   explicit InternalError(std::string const& message) : Error(ExitCode::internal, message) {}
 };
+/// An allocation that failed or exceeds a limit.
 struct OutOfMemoryError : Error {
   explicit OutOfMemoryError(std::string const& message) : Error(ExitCode::internal, message) {}
 };
@@ -115,8 +121,8 @@ namespace detail {
 
 namespace tessera {
 
-/// The error that an exception other than Error stands for: IoError (74) naming the file for one of
-/// the file system, OutOfMemoryError (70) for a failed allocation, else InternalError (70).
+/// The error that an exception other than Error is reported as: IoError (74) naming the file for
+/// one of the file system, OutOfMemoryError (70) for a failed allocation, else InternalError (70).
 Error to_error(std::exception const& exception);
 
 }  // namespace tessera

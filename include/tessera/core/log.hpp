@@ -6,6 +6,7 @@
 
 namespace tessera::log {
 
+/// How important a log line is.
 enum class Level { debug, info, warning, error };
 
 /// What this process logs: rank 0 from `level` up; other ranks from `replica_level` up, with the

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// In MPI_COMM_WORLD.
+/// Rank in MPI_COMM_WORLD.
 enum class Rank : int {};
 
 constexpr Rank first_rank{0};

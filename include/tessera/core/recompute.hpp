@@ -3,6 +3,7 @@
 
 namespace tessera {
 
+/// Which activations the backward pass computes again.
 enum class Recompute {
   none,   ///< all activations are kept
   light,  ///< outputs of norms and of activation functions are computed again

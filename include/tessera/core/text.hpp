@@ -23,10 +23,13 @@ std::string plural(std::int64_t count, std::string const& noun);
 std::string counted(std::int64_t count, std::string const& noun);
 /// Six significant digits: "0.0001", "1e+30"; "NaN" and "infinity"
 std::string number_text(double value);
-/// With @p decimals digits after the point; from a million on "1.235e+09"; "NaN", "infinity"
+/// Writes a number with @p decimals digits after the point; from a million on "1.235e+09"; "NaN",
+/// "infinity"
 std::string fixed_text(double value, int decimals);
 /// 1536 -> "1.5 KiB"
 std::string human_bytes(std::int64_t bytes);
+/// ASCII letters in lower case.
+std::string lower_case(std::string text);
 /// {"a", "b"}, ", " -> "a, b"
 std::string join(std::vector<std::string> const& words, std::string_view separator = ", ");
 /// "1d 03h", "1h 02m", "3m 20s", "12s"; "?" when not finite

@@ -3,7 +3,7 @@
 ///
 /// Parallelism inside a layer (parts of a sequence, experts) needs communication between the
 /// kernels of a forward or backward pass. A layer that communicates is given an AxisCommunicator
-/// when it is made, beside the ParamProvider of each pass. Implementation:
+/// when it is made, next to the ParamProvider of each pass. Implementation:
 /// comm/compose/mesh.hpp.
 
 #include "tessera/memory/queue.hpp"
@@ -23,7 +23,7 @@ class AxisCommunicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// In place: the sum over the ranks, with the same bits on each.
+  /// Sums over the ranks in place, with equal bits on each.
   virtual void all_reduce(TensorView data, Queue& queue) = 0;
   /// out = the inputs of all ranks, one after the other. @pre out has size() times the elements
   virtual void all_gather(ConstTensorView in, TensorView out, Queue& queue) = 0;

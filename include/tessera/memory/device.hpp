@@ -16,6 +16,7 @@ bool built_with_cuda();
 /// CUDART_VERSION of this build, 13000 for CUDA 13.0; 0 without CUDA.
 int cuda_runtime_version();
 
+/// How many devices there are.
 struct DeviceSearch {
   int count = 0;
   std::string reason;  ///< why there is none: "this build has no CUDA", or the driver's error
@@ -23,6 +24,7 @@ struct DeviceSearch {
 /// The devices that are visible to this process (CUDA_VISIBLE_DEVICES applied). Never throws.
 DeviceSearch find_devices();
 
+/// A device, as CUDA describes it.
 struct DeviceInfo {
   int ordinal = -1;
   std::string name;             ///< "NVIDIA H200"
@@ -36,6 +38,9 @@ struct DeviceInfo {
 DeviceInfo describe_device(int ordinal);
 /// Free bytes of the device of this process, with the unused ones of its memory pool.
 std::size_t free_device_bytes();
+/// Gives the unused bytes of the pool back to the device, before a library allocates for itself. No
+/// effect without a device.
+void trim_device_pool();
 
 /// Enqueues a copy between host and device memory in any combination (cudaMemcpyAsync). On a stream
 /// neither buffer may be written or freed until the queue has executed the copy; pageable host
@@ -53,6 +58,7 @@ struct StridedRows {
   void* data;
   std::size_t stride;
 };
+/// Rows in memory that are only read, see StridedRows.
 struct ConstStridedRows {
   void const* data;
   std::size_t stride;
@@ -92,7 +98,8 @@ int multiprocessors_of_device(int ordinal);
 /// in the order of their stream.
 struct SimulatedDevice {
   std::size_t memory_bytes = 0;
-  double link_bytes_per_second = 0.0;  ///< of copies in each direction; 0: as fast as memory
+  /// Bandwidth of copies in each direction; 0: as fast as memory
+  double link_bytes_per_second = 0.0;
 };
 
 /// Makes it the device of this process until the process ends. Called before the Runtime is made.

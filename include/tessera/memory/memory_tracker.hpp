@@ -24,6 +24,7 @@ enum class Purpose {
   workspace,
   data
 };
+inline constexpr int purpose_count = static_cast<int>(Purpose::data) + 1;
 std::string_view name_of(Purpose purpose);
 
 /// Bytes allocated under one purpose and name.

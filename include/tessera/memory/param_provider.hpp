@@ -19,7 +19,7 @@
 
 namespace tessera::memory {
 
-/// In the order of the model's list of units: 0 is the embedding.
+/// Index in the model's list of units: 0 is the embedding.
 enum class UnitIndex : int {};
 
 constexpr UnitIndex first_unit{0};
@@ -33,12 +33,15 @@ inline std::ostream& operator<<(std::ostream& out, UnitIndex unit) {
 
 /// Initial values of a parameter when training from scratch.
 struct Initializer {
+  /// Distribution of the values.
   enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double stddev = 0.0;  ///< of `normal`, mean 0
-  double bound = 0.0;   ///< of `uniform`, in [-bound, bound)
+  double stddev = 0.0;         ///< standard deviation of `normal`, mean 0
+  double bound = 0.0;          ///< bound of `uniform`, in [-bound, bound)
+  std::int64_t zero_row = -1;  ///< row that starts at zero, as nn.Embedding's padding_idx; -1: none
 };
 
+/// A parameter of a model.
 struct ParameterSpec {
   std::string name;  ///< Hugging Face name, e.g. "transformer.h.0.attn.c_attn.weight"
   std::vector<std::int64_t> shape;  ///< at most 4 dimensions
@@ -48,7 +51,7 @@ struct ParameterSpec {
   std::vector<std::string>
       aliases;              ///< further names of the same tensor (tied head: "lm_head.weight")
   bool trains = true;       ///< false: frozen, without gradient, master weights and states
-  bool is_adapter = false;  ///< of an adapter, not of the model that it adapts
+  bool is_adapter = false;  ///< part of an adapter, not of the model that it adapts
 
   std::int64_t numel() const {
     std::int64_t n = 1;
@@ -57,6 +60,7 @@ struct ParameterSpec {
   }
 };
 
+/// A unit of a model: the parameters that are gathered and released together.
 struct UnitSpec {
   std::string name;                       ///< "embedding", "block.0", ..., "head"
   std::vector<ParameterSpec> parameters;  ///< in the order of the flat buffer
@@ -98,7 +102,7 @@ class GradientLease {
   /// @param mode add: the buffers hold gradients already
   GradientLease(std::vector<TensorView> parameters, WriteMode mode)
       : parameters_(std::move(parameters)), mode_(mode) {}
-  /// Of parameter @p i of the unit's specification; empty for a frozen one.
+  /// Returns the gradient of parameter @p i of the unit's specification; empty for a frozen one.
   TensorView operator[](std::size_t i) const { return parameters_[i]; }
   WriteMode mode() const { return mode_; }
   bool accumulate() const { return mode_ == WriteMode::add; }

@@ -39,8 +39,10 @@ class Event {
 /// hidden behind its own work.
 double seconds_waited();
 
+/// Where a queue runs its work: in the calling thread, in a thread of its own, or in a CUDA stream.
 enum class QueueKind { inline_host, worker, stream };
 
+/// Work that runs in the order in which it was enqueued.
 class Queue {
  public:
   virtual ~Queue() = default;

@@ -5,6 +5,7 @@
 
 namespace tessera::memory {
 
+/// What the Runtime of a process uses.
 struct RuntimeOptions {
   int threads = 0;  ///< host threads for kernels; 0: OMP_NUM_THREADS, else the cores of the
                     ///< affinity mask

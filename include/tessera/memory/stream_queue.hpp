@@ -9,6 +9,7 @@
 
 namespace tessera::memory {
 
+/// Priority of a CUDA stream: kernels of high priority start first.
 enum class StreamPriority { normal, high };
 
 /// Whether Queue::run_as_graph() captures CUDA graphs. A graph removes the gaps between short

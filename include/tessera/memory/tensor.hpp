@@ -60,7 +60,7 @@ class BasicTensorView {
       return static_cast<T*>(data_);
   }
 
-  /// The same elements with other dimensions. @pre the number of elements is the same.
+  /// Returns a view of these elements with other dimensions. @pre the number of elements is equal
   BasicTensorView reshape(std::initializer_list<std::int64_t> dims) const {
     BasicTensorView out(data_, dtype_, dims);
     TESSERA_EXPECT(out.numel() == numel());

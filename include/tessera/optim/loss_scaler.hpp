@@ -10,9 +10,10 @@ namespace tessera::optim {
 /// start, torch.amp.GradScaler from the first.
 enum class ScaleGrowth { deepspeed, torch };
 
+/// The keys of DeepSpeed's block fp16.
 struct LossScalerConfig {
   bool dynamic = false;
-  double static_scale = 1.0;  ///< of a scaler that is not dynamic
+  double static_scale = 1.0;  ///< scale of a scaler that is not dynamic
   int initial_scale_power = 16;
   std::int64_t window = 1000;
   int hysteresis = 2;
@@ -30,6 +31,7 @@ struct LossScalerState {
   bool operator==(LossScalerState const&) const = default;
 };
 
+/// The loss scale of a run, which follows the overflows of its steps.
 class LossScaler {
  public:
   /// @throws ConfigError naming the value that cannot work
@@ -37,7 +39,7 @@ class LossScaler {
   /// Multiplies the loss before backward; gradients of a step are divided by the same value, also
   /// when update() then grows it.
   double scale() const { return state_.scale; }
-  /// After each optimizer step, with the overflow verdict all ranks agreed on.
+  /// After each optimizer step, with the overflow flag that all ranks have agreed on.
   /// @throws ConfigError (78) when the scale is at its minimum and the gradients still overflow
   void update(bool overflow);
   LossScalerState const& state() const { return state_; }

@@ -25,18 +25,19 @@ constexpr bool is_spread(Extent extent) {
 
 /// How the values are in memory. In checkpoints they are fp32.
 enum class Encoding {
-  values,         ///< of the state's dtype
+  values,         ///< values of the state's dtype
   signed_codes,   ///< 8 bits: kernels::DynamicMap::signed_values
   unsigned_codes  ///< 8 bits: kernels::DynamicMap::unsigned_values
 };
 
 /// What the ranks that replicate the optimizer (ZeRO stage 0) have of a state.
 enum class Copies {
-  equal,   ///< the same values on all
+  equal,   ///< every rank has equal values
   own,     ///< each rank its own values; checkpoints have their mean
   sharded  ///< each rank its shard, as in the other stages
 };
 
+/// A state that an optimizer keeps for each parameter.
 struct StateSpec {
   std::string name;  ///< PyTorch's name: "exp_avg"; unique, also a group name in checkpoints
   Dtype dtype = Dtype::fp32;  ///< in memory; fp32 in checkpoints
@@ -50,12 +51,13 @@ struct StateSpec {
 };
 
 /// A state in codes, and the state per chunk with its largest magnitudes.
-StateSpec coded_state(std::string name, Encoding encoding);
+StateSpec quantized_state(std::string name, Encoding encoding);
 StateSpec absmax_state(std::string const& name);
 
 /// The master weights, which are saved like a state, and first of them.
 inline constexpr char const* master_weights_name = "fp32";
 
+/// A hyperparameter with its value.
 struct Hyperparameter {
   std::string name;    ///< PyTorch's name; beta1 and beta2 for the two `betas`
   double value = 0.0;  ///< flags are 0 or 1
@@ -67,6 +69,7 @@ enum class WeightDecay { applies, skipped };
 
 /// Parameters that share hyperparameters.
 struct ParameterGroup {
+  /// Which parameters belong to a group.
   enum class Members { all, decaying, not_decaying };  ///< by ParameterSpec::decays
   std::string name;
   Members members = Members::all;
@@ -74,6 +77,7 @@ struct ParameterGroup {
   bool operator==(ParameterGroup const&) const = default;
 };
 
+/// An optimizer without its states.
 struct OptimizerSpec {
   std::string algorithm;  ///< DeepSpeed's name: "AdamW", "SGD"
   std::vector<Hyperparameter> hyperparameters;
@@ -83,7 +87,7 @@ struct OptimizerSpec {
 
   /// @throws InternalError naming a hyperparameter that the optimizer does not have
   double value(std::string_view hyperparameter) const;
-  /// The same for parameters of group @p group.
+  /// Returns the hyperparameter's value for parameters of group @p group.
   double value(std::string_view hyperparameter, std::size_t group) const;
   bool has(std::string_view hyperparameter) const;
   /// Index of the group of a parameter.
@@ -102,5 +106,11 @@ struct OptimizerSpec {
 std::vector<ParameterGroup> decay_groups();
 /// One group with every parameter.
 std::vector<ParameterGroup> one_group();
+
+/// The spec of @p algorithm: its defaults, with @p values instead where they are given.
+/// @throws ConfigError naming the algorithm or hyperparameter that is unknown or out of range
+OptimizerSpec make_spec(std::string const& algorithm,
+                        std::vector<Hyperparameter> const& values = {},
+                        std::vector<ParameterGroup> groups = decay_groups());
 
 }  // namespace tessera::optim

@@ -65,6 +65,7 @@ struct AlongAxis {
   bool operator==(AlongAxis const&) const = default;
 };
 
+/// The axes of a mesh with their sizes, and the coordinates of each rank.
 class Mesh {
  public:
   /// @param sizes ranks along each axis, outermost axis first. An axis of one rank is the same as

@@ -6,16 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "tessera/topology/cores.hpp"
 #include "tessera/topology/rank_groups.hpp"
 
 namespace tessera::topology {
+
+struct CoreFacts;
 
 /// A non-owning communicator handle: an MPI_Comm stored by value.
 struct CommHandle {
   void* raw = nullptr;
 };
 
+/// This rank, and where it runs.
 struct RankInfo {
   int rank = 0;
   int world_size = 1;
@@ -82,7 +84,7 @@ class MpiSession {
   bool ranks_have_own_cores_ = false;
 };
 
-/// The cores of the ranks of this node. Collective over the node.
+/// The cores of the ranks of this node, see cores.hpp. Collective over the node.
 CoreFacts core_facts(MpiSession const& session);
 /// Number of cores for this rank's kernels: share_of_cores() of cores.hpp. Collective over the
 /// node.

@@ -115,6 +115,14 @@ std::vector<fs::path> companion_files(fs::path const& directory, Companions whic
   return out;
 }
 
+bool has_vocabulary(fs::path const& directory) {
+  std::error_code error;
+  return std::ranges::any_of(
+      std::initializer_list<char const*>{"tokenizer.json", "vocab.json", "tokenizer.model",
+                                         "spiece.model", "vocab.txt"},
+      [&](char const* name) { return fs::is_regular_file(directory / name, error); });
+}
+
 fs::path companion_name(fs::path const& file) {
   bool const is_template = file.parent_path().filename() == chat_templates;
   return is_template ? chat_templates / file.filename() : file.filename();
@@ -161,7 +169,8 @@ std::vector<std::int64_t> ModelWeights::shape_of(memory::ParameterSpec const& pa
 }
 
 std::string ModelWeights::require(std::vector<memory::UnitSpec> const& units,
-                                  std::vector<std::string> const& removed) const {
+                                  std::vector<std::string> const& removed,
+                                  std::int64_t stored_vocabulary) const {
   Problems problems, unused;
   std::set<std::string> known(removed.begin(), removed.end());
   for (auto const& unit : units)
@@ -170,7 +179,7 @@ std::string ModelWeights::require(std::vector<memory::UnitSpec> const& units,
       std::string const name = find_name(parameter);
       if (name.empty())
         problems.add(parameter.name + " is missing");
-      else if (*files_->find(name) != parameter.shape)
+      else if (*files_->find(name) != parameter.shape && !lacks_rows(parameter, stored_vocabulary))
         problems.add(concat(parameter.name, " has shape ", detail::list_text(*files_->find(name)),
                             ", the model wants ", detail::list_text(parameter.shape)));
     }
@@ -181,6 +190,30 @@ std::string ModelWeights::require(std::vector<memory::UnitSpec> const& units,
                    " does not fit config.json: ", problems.text(),
                    unused.none() ? "" : "; not in the model: ", unused.text());
   return unused.text();
+}
+
+bool ModelWeights::lacks_rows(memory::ParameterSpec const& parameter, std::int64_t stored) const {
+  if (stored == 0 || parameter.shape[0] <= stored) return false;
+  auto smaller = parameter.shape;
+  smaller[0] = stored;
+  return shape_of(parameter) == smaller;
+}
+
+std::vector<float> ModelWeights::mean_row(memory::ParameterSpec const& parameter) const {
+  constexpr std::int64_t rows_at_a_time = 1024;
+  std::int64_t const stored = shape_of(parameter).at(0),
+                     width = parameter.numel() / parameter.shape[0];
+  std::vector<double> sum(static_cast<std::size_t>(width), 0.0);
+  std::vector<float> part(static_cast<std::size_t>(width * rows_at_a_time)), mean;
+  for (std::int64_t row = 0; row < stored; row += rows_at_a_time) {
+    std::int64_t const numel = std::min(rows_at_a_time, stored - row) * width;
+    fill(parameter, row * width, numel, part.data());
+    for (std::int64_t i = 0; i < numel; ++i)
+      sum[static_cast<std::size_t>(i % width)] += part[static_cast<std::size_t>(i)];
+  }
+  for (double const total : sum)
+    mean.push_back(static_cast<float>(total / static_cast<double>(stored)));
+  return mean;
 }
 
 bool ModelWeights::are_equal(std::string const& one, std::string const& other) const {
@@ -221,6 +254,17 @@ void ModelWeights::fill(memory::ParameterSpec const& parameter, std::int64_t fir
   TESSERA_VALIDATE(!name.empty(), DataError, files_->files()[0].string(), " has no tensor ",
                    parameter.name);
   files_->read(name, first, numel, out);
+}
+
+void ModelWeights::fill_grown(memory::ParameterSpec const& parameter,
+                              std::vector<float> const& mean, std::int64_t first,
+                              std::int64_t numel, float* out) const {
+  auto const width = static_cast<std::int64_t>(mean.size());
+  std::int64_t const in_files =
+      std::clamp<std::int64_t>(shape_of(parameter).at(0) * width - first, 0, numel);
+  if (in_files > 0) fill(parameter, first, in_files, out);
+  for (std::int64_t i = in_files; i < numel; ++i)
+    out[i] = mean[static_cast<std::size_t>((first + i) % width)];
 }
 
 }  // namespace tessera::checkpoint

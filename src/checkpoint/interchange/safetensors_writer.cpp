@@ -45,7 +45,7 @@ class ShardedWriter final : public detail::StreamWriter {
 
  private:
   void begin(std::size_t tensor) override {
-    std::size_t const file = layout_.place(tensor).file;
+    std::size_t const file = layout_.location(tensor).file;
     if (tensor != layout_.first(file)) return;
     files_.push_back(std::make_unique<detail::SequentialFile>(directory_ / layout_.name(file),
                                                               layout_.bytes(file)));
@@ -53,7 +53,7 @@ class ShardedWriter final : public detail::StreamWriter {
   }
   void put(void const* data, std::int64_t bytes) override { files_.back()->write(data, bytes); }
   void end(std::size_t tensor) override {
-    if (tensor + 1 != layout_.last(layout_.place(tensor).file)) return;
+    if (tensor + 1 != layout_.last(layout_.location(tensor).file)) return;
     files_.back()->flush();
     files_.back()->pending().seal();
   }

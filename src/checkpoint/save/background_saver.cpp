@@ -23,7 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Between two looks at the other ranks while a save is waited for: a slow disk is no lost rank.
+/// Time between two checks of the other ranks while a save is waited for: a slow disk is no lost
+/// rank.
 constexpr std::chrono::milliseconds look_around{1000};
 constexpr std::chrono::minutes delete_deadline{10};
 
@@ -48,9 +49,9 @@ struct Copy {
 
 constexpr std::size_t copy_at_once = std::size_t{16} << 20;
 
-/// By non-temporal stores: nobody reads the copy before the disk's thread, and states are larger
-/// than the caches. The C library's memcpy uses them only for single copies of 3/8 of the last
-/// cache and more; pieces for several threads are smaller.
+/// Copies by non-temporal stores: nobody reads the copy before the disk's thread, and states are
+/// larger than the caches. The C library's memcpy uses them only for single copies of 3/8 of the
+/// last cache and more; pieces for several threads are smaller.
 void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
   std::vector<Copy> parts;
   for (auto const& copy : copies)

@@ -134,7 +134,8 @@ void read_all(Manifest const& manifest, std::vector<Transfer> const& transfers,
 /// Elements of the rank's shards that belong to no parameter.
 void clear_padding(zero::PartitionPlan const& plan, Rank rank,
                    std::vector<zero::ShardExtent> const& extents, zero::StateView const& view) {
-  std::vector<zero::ShardOffset> end(plan.units().size());  // of what is taken so far, per unit
+  // End of what is taken so far, per unit
+  std::vector<zero::ShardOffset> end(plan.units().size());
   auto const clear = [&](zero::UnitIndex u, zero::ShardOffset from, zero::ShardOffset to) {
     if (from < to)
       std::fill(view.unit_shards[position(u)] + from.value(),
@@ -218,7 +219,7 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
 zero::Engine::Fill weights_of(Manifest const& manifest, zero::PartitionPlan const& plan) {
   struct Source {
     Manifest manifest;
-    std::vector<std::vector<TensorRecord const*>> tensors;  ///< of `manifest`
+    std::vector<std::vector<TensorRecord const*>> tensors;  ///< tensors of `manifest`
   };
   auto const source = std::make_shared<Source>(Source{manifest, {}});
   source->tensors = match(source->manifest, plan);

@@ -161,9 +161,9 @@ class ShardWriter {
                     zero::ParameterSubset const& subset) {
     auto const parameter =
         subset.in_model[position(extent.unit)][static_cast<std::size_t>(extent.parameter)];
-    auto const& place = layout_.place(first_tensor(extent.unit) + parameter);
+    auto const& location = layout_.location(first_tensor(extent.unit) + parameter);
     auto const size = static_cast<std::int64_t>(size_of(request_.dtype));
-    auto& file = open(place.file);
+    auto& file = open(location.file);
     std::string const& name = request_.units[position(extent.unit)].parameters[parameter].name;
     for (std::int64_t done = 0; done < extent.numel;) {
       std::int64_t const count = std::min(write_numel, extent.numel - done);
@@ -174,7 +174,7 @@ class ShardWriter {
                        name, " is not finite; training has diverged, or began with such values");
       buffer_.resize(static_cast<std::size_t>(count * size));
       detail::from_fp32(data + done, count, request_.dtype, buffer_.data());
-      std::int64_t const at = place.offset + (extent.parameter_offset.value() + done) * size;
+      std::int64_t const at = location.offset + (extent.parameter_offset.value() + done) * size;
       file.write(buffer_.data(), count * size, at);
       file.start_writeback(at, count * size);
       done += count;

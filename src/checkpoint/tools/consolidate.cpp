@@ -95,8 +95,8 @@ void finish(ConsolidateOptions const& options, Manifest const& manifest, Countin
   if (detail::output_format(options.output) == detail::OutputFormat::directory) {
     for (auto& file : detail::write_config(options.output, manifest, options.dtype))
       report.files.push_back(std::move(file));
-    for (auto& copy :
-         detail::copy_companions(report.checkpoint, manifest.resolved_config, options.output))
+    for (auto& copy : detail::copy_companions(
+             detail::companion_places(report.checkpoint, manifest.resolved_config), options.output))
       report.files.push_back(std::move(copy));
   }
   report.step = manifest.step;

@@ -85,7 +85,7 @@ class Conversion {
   }
 
  private:
-  /// Of the target.
+  /// Returns the tensor records of a layer of the target checkpoint.
   std::vector<TensorRecord>& tensors_of(std::size_t layer) {
     return layer == 0 ? target_.tensors : target_.reduced_states[layer - 1].tensors;
   }
@@ -169,7 +169,7 @@ class Conversion {
   std::int64_t write_compressed(fs::path const& path, detail::ShardLayout const& layout,
                                 std::vector<PlacedPart> const& parts, int index) {
     detail::CompressedShard shard(path, layout, source_.checksum_chunk, options_.level);
-    std::vector<PlacedPart> first;  // of each run
+    std::vector<PlacedPart> first;  // first part of each run
     for (auto const& placed : parts)
       if (placed.run == first.size()) first.push_back(placed);
     for (std::size_t r = 0; r < layout.runs.size(); ++r)

@@ -73,8 +73,8 @@ void refuse_adapters(TrainingSource const& source) {
 /// The source's tensor of every parameter of the model, [unit][parameter].
 using Matched = std::vector<std::vector<std::size_t>>;
 
-/// By any of its names. Trained tensors that the model does not have are an error: it would be
-/// another model.
+/// Matches a parameter by any of its names. Trained tensors that the model does not have are an
+/// error: it would be another model.
 Matched match(TrainingSource const& source, std::vector<memory::UnitSpec> const& units) {
   std::unordered_map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < source.tensors.size(); ++i) {

@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t most_numel = std::int64_t{4} << 20;  ///< elements in memory of one tensor
+std::string const peft_prefix = "base_model.model.";
 
 struct Adapter {
   memory::ParameterSpec const* a = nullptr;  ///< [rank, in]
@@ -50,6 +51,13 @@ struct Delta {
   }
 };
 
+/// A parameter of the model under the name that PEFT gives it in an adapter's file.
+memory::ParameterSpec saved_by_peft(memory::ParameterSpec parameter) {
+  parameter.name = peft_prefix + parameter.name;
+  for (auto& alias : parameter.aliases) alias = peft_prefix + alias;
+  return parameter;
+}
+
 std::vector<float> transposed(std::vector<float> const& in, std::int64_t rows,
                               std::int64_t columns) {
   std::vector<float> out(in.size());
@@ -63,10 +71,19 @@ class Merge {
  public:
   explicit Merge(MergeOptions const& options)
       : options_(options), base_(options.model), adapters_(options.adapter_file) {
-    auto model = options.units, added = options.units;
-    for (auto& unit : model) std::erase_if(unit.parameters, [](auto& p) { return p.is_adapter; });
-    for (auto& unit : added) std::erase_if(unit.parameters, [](auto& p) { return !p.is_adapter; });
-    if (auto const unused = base_.require(model); !unused.empty())
+    std::vector<memory::UnitSpec> model{{"model", {}}}, added{{"adapter", {}}};
+    std::vector<std::string> replaced;
+    for (auto const& unit : options.units)
+      for (auto const& p : unit.parameters) {
+        bool const is_saved = !p.is_adapter && adapters_.has(saved_by_peft(p));
+        if (p.is_adapter || is_saved)
+          added[0].parameters.push_back(is_saved ? saved_by_peft(p) : p);
+        else
+          model[0].parameters.push_back(p);
+        if (is_saved) replaced.push_back(p.name);
+      }
+    if (auto const unused = base_.require(model, replaced, options.stored_vocabulary);
+        !unused.empty())
       log::warning(concat(options.model.string(), ": not in the model, and left out: ", unused));
     auto const unused = adapters_.require(added);
     TESSERA_VALIDATE(unused.empty(), DataError, options.adapter_file.string(),
@@ -95,7 +112,9 @@ class Merge {
     fs::path const config = options_.output / "config.json";
     write_file_atomically(config, detail::model_config_text(options_.model_config, options_.dtype));
     report.files.push_back(config);
-    for (auto& copy : detail::copy_companions(options_.model, {}, options_.output))
+    auto places = detail::companion_places(options_.model, {});
+    places.insert(places.begin(), fs::absolute(options_.adapter_file).parent_path());
+    for (auto& copy : detail::copy_companions(places, options_.output))
       report.files.push_back(std::move(copy));
     return report;
   }
@@ -103,10 +122,10 @@ class Merge {
  private:
   /// "base_model.model.x.lora_A.weight" belongs to "x.weight".
   void find(memory::ParameterSpec const& p) {
-    std::string const prefix = "base_model.model.";
     auto const at = p.name.rfind(".lora_");
-    TESSERA_EXPECT(p.name.starts_with(prefix) && at != std::string::npos, p.name);
-    auto& adapter = matrices_[p.name.substr(prefix.size(), at - prefix.size()) + ".weight"];
+    TESSERA_EXPECT(p.name.starts_with(peft_prefix) && at != std::string::npos, p.name);
+    auto& adapter =
+        matrices_[p.name.substr(peft_prefix.size(), at - peft_prefix.size()) + ".weight"];
     (p.name.compare(at, 7, ".lora_A") == 0 ? adapter.a : adapter.b) = &p;
   }
 
@@ -121,6 +140,10 @@ class Merge {
   void write(memory::ParameterSpec const& p, TensorWriter& writer) const {
     auto const found = matrices_.find(p.name);
     bool const is_adapted = found != matrices_.end();
+    auto const saved = saved_by_peft(p);
+    bool const is_saved = adapters_.has(saved);
+    bool const grows = !is_saved && base_.lacks_rows(p, options_.stored_vocabulary);
+    auto const mean = grows ? base_.mean_row(p) : std::vector<float>();
     Delta const delta = is_adapted ? delta_of(found->second) : Delta{};
     std::int64_t const columns = p.numel() / p.shape[0],
                        step = std::max<std::int64_t>(1, most_numel / columns);
@@ -128,7 +151,12 @@ class Merge {
     for (std::int64_t row = 0; row < p.shape[0]; row += step) {
       std::int64_t const rows = std::min(step, p.shape[0] - row);
       values.resize(static_cast<std::size_t>(rows * columns));
-      base_.fill(p, row * columns, rows * columns, values.data());
+      if (is_saved)
+        adapters_.fill(saved, row * columns, rows * columns, values.data());
+      else if (grows)
+        base_.fill_grown(p, mean, row * columns, rows * columns, values.data());
+      else
+        base_.fill(p, row * columns, rows * columns, values.data());
       if (is_adapted) delta.add(row, rows, columns, options_.scale, values.data());
       writer.write(values.data(), rows * columns);
     }
@@ -141,6 +169,17 @@ class Merge {
 };
 
 }  // namespace
+
+std::int64_t saved_vocabulary(fs::path const& adapter_file,
+                              std::vector<memory::UnitSpec> const& units, std::int64_t vocabulary) {
+  ModelWeights const adapters(adapter_file);
+  for (auto const& unit : units)
+    for (auto const& p : unit.parameters)
+      if (auto const shape = adapters.shape_of(saved_by_peft(p));
+          !p.is_adapter && p.shape[0] == vocabulary && !shape.empty())
+        return shape[0];
+  return 0;
+}
 
 MergeReport merge_adapter(MergeOptions const& options) { return Merge(options).run(); }
 

@@ -66,79 +66,79 @@ class Pruning {
   explicit Pruning(PruneOptions const& options) : options_(options) {}
 
   /// Newest first: the ones that stay are known before anything is removed.
-  void judge_checkpoints() {
+  void decide_checkpoints() {
     auto listed = list_checkpoints(options_.checkpoints);
     std::reverse(listed.begin(), listed.end());
     RetentionCount retention(options_.keep);
     bool any_complete = false;
-    for (auto const& one : listed) {
-      if (one.state == CheckpointState::unreadable) throw IoError(one.problem);
-      std::string problem = one.problem;
+    for (auto const& checkpoint : listed) {
+      if (checkpoint.state == CheckpointState::unreadable) throw IoError(checkpoint.problem);
+      std::string problem = checkpoint.problem;
       if (problem.empty() && !retention.full() && options_.check == PruneOptions::Check::checksums)
-        if (auto const report = verify(one.directory); !report.ok())
+        if (auto const report = verify(checkpoint.directory); !report.ok())
           problem = report.problems.front();
-      PrunedCheckpoint verdict{one.name, "", one.bytes, false};
+      PrunedCheckpoint decision{checkpoint.name, "", checkpoint.bytes, false};
       if (!problem.empty())
-        judge_damaged(verdict, problem, one.is_latest);
-      else if (any_complete = true; retention.keeps(one))
-        verdict.why = one.made_progress
-                          ? concat("complete, one of the newest ", options_.keep)
-                          : "complete, the newest; saved while steps were skipped, not counted";
-      else if (one.is_latest)
-        verdict.why = "complete, `latest` names it";
-      else if (one.age_seconds < options_.older_than_seconds)
-        verdict.why = concat("complete, only ", human_duration(one.age_seconds), " old");
+        decide_damaged(decision, problem, checkpoint.is_latest);
+      else if (any_complete = true; retention.keeps(checkpoint))
+        decision.why = checkpoint.made_progress
+                           ? concat("complete, one of the newest ", options_.keep)
+                           : "complete, the newest; saved while steps were skipped, not counted";
+      else if (checkpoint.is_latest)
+        decision.why = "complete, `latest` names it";
+      else if (checkpoint.age_seconds < options_.older_than_seconds)
+        decision.why = concat("complete, only ", human_duration(checkpoint.age_seconds), " old");
       else
-        verdict.removed = true, verdict.why = "complete, older than those that stay";
-      add(std::move(verdict), one.directory);
+        decision.removed = true, decision.why = "complete, older than those that stay";
+      add(std::move(decision), checkpoint.directory);
     }
     if (!any_complete) keep_newest_damaged();
   }
 
-  void judge_unfinished() {
-    for (auto const& one : list_unfinished(options_.checkpoints)) {
-      PrunedCheckpoint verdict{one.name, "", one.bytes, false};
-      if (one.is_complete)
-        verdict.why = "a complete save; the next start of the run gives it its name";
-      else if (one.idle_seconds < options_.idle_seconds)
-        verdict.why = concat("unfinished, written to ", human_duration(one.idle_seconds),
-                             " ago: perhaps a save in progress");
+  void decide_unfinished() {
+    for (auto const& checkpoint : list_unfinished(options_.checkpoints)) {
+      PrunedCheckpoint decision{checkpoint.name, "", checkpoint.bytes, false};
+      if (checkpoint.is_complete)
+        decision.why = "a complete save; the next start of the run gives it its name";
+      else if (checkpoint.idle_seconds < options_.idle_seconds)
+        decision.why = concat("unfinished, written to ", human_duration(checkpoint.idle_seconds),
+                              " ago: perhaps a save in progress");
       else
-        judge_damaged(verdict, "left by an interrupted save", false);
-      add(std::move(verdict), one.path);
+        decide_damaged(decision, "left by an interrupted save", false);
+      add(std::move(decision), checkpoint.path);
     }
   }
 
   std::vector<PrunedCheckpoint> carry_out() {
     if (options_.mode == PruneOptions::Mode::remove)
-      for (std::size_t i = verdicts_.size(); i-- > 0;)
-        if (verdicts_[i].removed) discard(paths_[i]);
-    std::reverse(verdicts_.begin(), verdicts_.end());
-    return std::move(verdicts_);
+      for (std::size_t i = decisions_.size(); i-- > 0;)
+        if (decisions_[i].removed) discard(paths_[i]);
+    std::reverse(decisions_.begin(), decisions_.end());
+    return std::move(decisions_);
   }
 
  private:
   /// Half a checkpoint is better than none.
   void keep_newest_damaged() {
-    for (auto& verdict : verdicts_)
-      if (verdict.removed && !is_leftover(verdict.name)) {
-        verdict.removed = false;
-        verdict.why += " (kept: no checkpoint is complete)";
+    for (auto& decision : decisions_)
+      if (decision.removed && !is_leftover(decision.name)) {
+        decision.removed = false;
+        decision.why += " (kept: no checkpoint is complete)";
         return;
       }
   }
-  void judge_damaged(PrunedCheckpoint& verdict, std::string const& problem, bool is_latest) {
-    verdict.why = "damaged: " + problem;
-    verdict.removed = options_.damaged == PruneOptions::Damaged::remove && !is_latest;
-    if (is_latest) verdict.why += " (`latest` names it: kept)";
+  void decide_damaged(PrunedCheckpoint& decision, std::string const& problem, bool is_latest) {
+    decision.why = "damaged: " + problem;
+    decision.removed = options_.damaged == PruneOptions::Damaged::remove && !is_latest;
+    if (is_latest) decision.why += " (`latest` names it: kept)";
   }
-  void add(PrunedCheckpoint verdict, fs::path const& path) {
-    verdicts_.push_back(std::move(verdict));
+  void add(PrunedCheckpoint decision, fs::path const& path) {
+    decisions_.push_back(std::move(decision));
     paths_.push_back(path);
   }
 
   PruneOptions const& options_;
-  std::vector<PrunedCheckpoint> verdicts_;  ///< newest first
+  std::vector<PrunedCheckpoint> decisions_;  ///< newest first
   std::vector<fs::path> paths_;
 };
 
@@ -151,11 +151,12 @@ std::vector<UnfinishedSave> list_unfinished(fs::path const& given) {
   for (auto const& entry : detail::entries_of(checkpoints)) {
     std::string const name = entry.path().filename().string();
     if (!is_leftover(name)) continue;
-    UnfinishedSave one{name, entry.path(), bytes_in(entry.path()), idle_of(entry.path()), false};
+    UnfinishedSave unfinished{name, entry.path(), bytes_in(entry.path()), idle_of(entry.path()),
+                              false};
     fs::path const final = checkpoints / name.substr(0, name.find(".tmp."));
-    one.is_complete = name.rfind("step_", 0) == 0 && !detail::path_exists(final) &&
-                      find_problem(entry.path()).empty();
-    out.push_back(std::move(one));
+    unfinished.is_complete = name.rfind("step_", 0) == 0 && !detail::path_exists(final) &&
+                             find_problem(entry.path()).empty();
+    out.push_back(std::move(unfinished));
   }
   std::sort(out.begin(), out.end(), [](auto const& a, auto const& b) { return a.name > b.name; });
   return out;
@@ -168,8 +169,8 @@ std::vector<PrunedCheckpoint> prune(PruneOptions const& options) {
                    options.checkpoints.string(),
                    " is not a directory; give a run's output_dir or its checkpoints directory");
   Pruning pruning(options);
-  pruning.judge_unfinished();
-  pruning.judge_checkpoints();
+  pruning.decide_unfinished();
+  pruning.decide_checkpoints();
   return pruning.carry_out();
 }
 

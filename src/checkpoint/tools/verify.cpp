@@ -22,7 +22,7 @@ constexpr std::size_t most_named = 4;
 
 /// One state of an extent with its place.
 struct StoredState {
-  Manifest const* manifest = nullptr;  ///< of its layer
+  Manifest const* manifest = nullptr;  ///< manifest of its layer
   detail::ExtentState what;
   std::int64_t chunks = 0;
   std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first chunk to its last
@@ -42,7 +42,7 @@ void add_stored_states(Manifest const& manifest, std::vector<std::vector<StoredS
       }
 }
 
-/// By place in the file.
+/// Returns the stored states of each shard, ordered by their offset in the file.
 std::vector<std::vector<StoredState>> stored_states_of(Manifest const& manifest,
                                                        std::vector<Manifest> const& reduced) {
   std::vector<std::vector<StoredState>> shards(manifest.shards.size());

@@ -11,7 +11,6 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -56,49 +55,40 @@ void bench_comm(BenchCommArguments const& a) {
 
 }  // namespace
 
-void add_bench_comm(CLI::App& app) {
+void add_bench_comm(Command& app) {
   auto const a = std::make_shared<BenchCommArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "bench-comm",
       "Time collective operations next to those of the MPI library, under srun or mpirun: "
       "srun tessera bench-comm");
   command
-      ->add_option("--operations", a->operations,
-                   "Operations to time, separated by commas (default: all)")
-      ->delimiter(',')
-      ->check(one_of({"broadcast", "all_reduce", "reduce", "reduce_scatter", "all_gather",
-                      "all_to_all", "scatter", "gather"}));
+      .add("--operations", a->operations, "operations to time, separated by commas (default: all)")
+      .by_commas()
+      .one_of({"broadcast", "all_reduce", "reduce", "reduce_scatter", "all_gather", "all_to_all",
+               "scatter", "gather"});
   command
-      ->add_option("--groups", a->groups,
-                   "Groups of ranks, separated by commas: world, node (ranks of a node), rail (one "
-                   "rank of each node), shard:N (N consecutive ranks)")
-      ->delimiter(',')
-      ->capture_default_str();
+      .add("--groups", a->groups,
+           "groups of ranks, separated by commas: world, node (ranks of a node), rail (one "
+           "rank of each node), shard:N (N consecutive ranks)")
+      .by_commas();
+  command.add("--smallest SIZE", a->smallest,
+              "smallest message, such as 1KiB; each next one is 4 times as large");
+  command.add("--largest SIZE", a->largest, "largest message, at most 4GiB");
+  command.add("--dtype", a->dtype, "type of the elements: fp32, bf16, fp16")
+      .one_of({"fp32", "bf16", "fp16"});
   command
-      ->add_option("--smallest", a->smallest,
-                   "Smallest message, such as 1KiB; each next one is 4 times as large")
-      ->capture_default_str();
-  command->add_option("--largest", a->largest, "Largest message, at most 4GiB")
-      ->capture_default_str();
-  command->add_option("--dtype", a->dtype, "Type of the elements: fp32, bf16, fp16")
-      ->check(one_of({"fp32", "bf16", "fp16"}))
-      ->capture_default_str();
+      .add("--collectives", a->collectives,
+           "across nodes: auto (by size and links), flat, two-level")
+      .one_of({"auto", "flat", "two-level"});
+  command.add("--device", a->device, "memory of the operands: auto, cuda, cpu")
+      .one_of({"auto", "cuda", "cpu"});
   command
-      ->add_option("--collectives", a->collectives,
-                   "Across nodes: auto (by size and links), flat, two-level")
-      ->check(one_of({"auto", "flat", "two-level"}))
-      ->capture_default_str();
-  command->add_option("--device", a->device, "Memory of the operands: auto, cuda, cpu")
-      ->check(one_of({"auto", "cuda", "cpu"}))
-      ->capture_default_str();
-  command
-      ->add_option("--repetitions", a->repetitions,
-                   "Repetitions of each operation and size; 0: from 5 to 101 by size, at most 5 s")
-      ->check(number_from(0, 100'000))
-      ->capture_default_str();
-  command->add_option("--json", a->json, "JSON file to write");
-  command->add_option("--plot", a->plot, "SVG file to write");
-  command->callback([a] { bench_comm(*a); });
+      .add("--repetitions", a->repetitions,
+           "repetitions of each operation and size; 0: from 5 to 101 by size, at most 5 s")
+      .between(0, 100'000);
+  command.add("--json FILE", a->json, "JSON file to write");
+  command.add("--plot FILE", a->plot, "SVG file to write");
+  command.run([a] { bench_comm(*a); });
 }
 
 }  // namespace tessera::cli

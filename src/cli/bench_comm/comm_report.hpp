@@ -12,7 +12,7 @@ namespace tessera::cli {
 /// Where a measurement ran.
 struct CommSetting {
   int ranks = 1, nodes = 1;
-  std::string host;         ///< of rank 0
+  std::string host;         ///< host of rank 0
   std::string memory;       ///< "host memory" or the device
   std::string collectives;  ///< the choice of levels: auto, flat, two-level
   std::string mpi;          ///< "Open MPI 4.1.4"

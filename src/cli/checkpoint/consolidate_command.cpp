@@ -70,30 +70,27 @@ Dtype model_dtype(std::string const& name) {
   throw UsageError(concat("--dtype is '", name, "'; give fp32, bf16 or fp16"));
 }
 
-void add_consolidate(CLI::App& app) {
+void add_consolidate(Command& app) {
   auto const a = std::make_shared<ConsolidateArguments>();
-  app.add_option("checkpoint_dir", a->checkpoint,
-                 "Run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir or "
-                 "one of its tags")
-      ->required();
-  app.add_option(
-         "output", a->output,
-         "Output: FILE.safetensors, FILE.bin, FILE.pt, FILE.h5, or a directory (Hugging Face "
-         "model)")
-      ->required();
-  app.add_option("-t,--tag", a->tag,
-                 "Checkpoint to use: step_00000100 or 100 (default: the latest)");
+  app.add("checkpoint_dir DIR", a->checkpoint,
+          "run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir or "
+          "one of its tags")
+      .required();
+  app.add("output PATH", a->output,
+          "output: FILE.safetensors, FILE.bin, FILE.pt, FILE.h5, or a directory (Hugging Face "
+          "model)")
+      .required();
+  app.add("-t,--tag TAG", a->tag, "checkpoint to use: step_00000100 or 100 (default: the latest)");
   add_allow_older(app, a->options.when_damaged);
-  app.add_option("--max_shard_size", a->max_shard_size,
-                 "Maximum file size in an output directory, such as 5GB or 500MB")
-      ->capture_default_str();
-  app.add_option("--dtype", a->dtype, "Data type: fp32, bf16 or fp16")->capture_default_str();
-  app.add_flag("--safe_serialization", a->safe_serialization,
-               "No effect: directories are always written as safetensors");
-  app.add_flag("--exclude_frozen_parameters", a->exclude_frozen_parameters,
-               "Leave out parameters that the DeepSpeed run did not train");
-  app.add_flag("-d,--debug", a->debug, "Print what was read");
-  app.callback([a] { consolidate(*a); });
+  app.add("--max_shard_size SIZE", a->max_shard_size,
+          "maximum file size in an output directory, such as 5GB or 500MB");
+  add_dtype(app, a->dtype);
+  app.add("--safe_serialization", a->safe_serialization,
+          "no effect: directories are always written as safetensors");
+  app.add("--exclude_frozen_parameters", a->exclude_frozen_parameters,
+          "leave out parameters that the DeepSpeed run did not train");
+  app.add("-d,--debug", a->debug, "print what was read");
+  app.run([a] { consolidate(*a); });
 }
 
 }  // namespace tessera::cli

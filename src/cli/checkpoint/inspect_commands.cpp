@@ -18,7 +18,6 @@
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/optim/optimizer.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -283,30 +282,30 @@ void verify_all(InspectArguments const& a) {
 
 }  // namespace
 
-void add_inspect_commands(CLI::App& group) {
+void add_inspect_commands(Command& group) {
   auto const a = std::make_shared<InspectArguments>();
-  auto* ls = group.add_subcommand(
+  auto& ls = group.add_command(
       "ls", "List checkpoints: step, size, age, complete or damaged, and the latest");
-  ls->add_option("directory", a->path, "Run directory or its checkpoints directory")->required();
-  ls->callback([a] { list(*a); });
-  auto* info = group.add_subcommand("info", "Describe one checkpoint");
-  auto* check = group.add_subcommand("verify",
-                                     "Read all data and compare all checksums; exits with 65 if "
-                                     "the checkpoint is damaged or holds "
-                                     "inf or NaN");
-  for (auto* command : {info, check}) {
-    command->add_option("checkpoint", a->path, "Run directory, checkpoints directory or checkpoint")
-        ->required();
-    command->add_option("-t,--tag", a->tag, "Checkpoint to use (default: the latest)");
+  ls.add("directory DIR", a->path, "run directory or its checkpoints directory").required();
+  ls.run([a] { list(*a); });
+  auto& info = group.add_command("info", "Describe one checkpoint");
+  auto& check = group.add_command("verify",
+                                  "Read all data and compare all checksums; exits with 65 if "
+                                  "the checkpoint is damaged or holds "
+                                  "inf or NaN");
+  for (auto* command : {&info, &check}) {
+    command->add("checkpoint DIR", a->path, "run directory, checkpoints directory or checkpoint")
+        .required();
+    command->add("-t,--tag TAG", a->tag, "checkpoint to use (default: the latest)");
     add_allow_older(*command, a->when_damaged);
   }
-  info->add_flag("--tensors", a->tensors, "Print one line per tensor");
-  info->callback([a] { show(*a); });
-  check->add_flag("--quick", a->quick,
-                  "Check only the manifest, file sizes and HDF5 structure; read no data");
-  check->add_flag("--all", a->all, "Check every checkpoint of the run");
-  check->callback([a] { a->all ? verify_all(*a) : verify_latest(*a); });
-  for (auto* command : {ls, info, check}) command->add_flag("--json", a->json, "Print JSON");
+  info.add("--tensors", a->tensors, "print one line per tensor");
+  info.run([a] { show(*a); });
+  check.add("--quick", a->quick,
+            "check only the manifest, file sizes and HDF5 structure; read no data");
+  check.add("--all", a->all, "check every checkpoint of the run");
+  check.run([a] { a->all ? verify_all(*a) : verify_latest(*a); });
+  for (auto* command : {&ls, &info, &check}) command->add("--json", a->json, "print JSON");
 }
 
 namespace {
@@ -407,40 +406,38 @@ std::vector<std::string> known_states() {
 
 }  // namespace
 
-void add_diff(CLI::App& group) {
+void add_diff(Command& group) {
   auto const a = std::make_shared<DiffArguments>();
-  auto* command = group.add_subcommand(
+  auto& command = group.add_command(
       "diff",
       "Print the largest and mean deviation of each tensor and state between two checkpoints");
   command
-      ->add_option("a", a->path,
-                   "Checkpoint or run directory, DeepSpeed's save_dir or tag, model directory or "
-                   ".safetensors file")
-      ->required();
-  command->add_option("b", a->other, "The other checkpoint; ranks, stage and layout may differ")
-      ->required();
-  command->add_option("--tag_a", a->tag, "Checkpoint of a (default: the latest)");
-  command->add_option("--tag_b", a->other_tag, "Checkpoint of b (default: the latest)");
-  add_allow_older(*command, a->when_damaged);
-  command->add_option(
-      "--states", a->states,
-      fmt::format("Some of {} (default: all states in both)", fmt::join(known_states(), ", ")));
+      .add("a PATH", a->path,
+           "checkpoint or run directory, DeepSpeed's save_dir or tag, model directory or "
+           ".safetensors file")
+      .required();
+  command.add("b PATH", a->other, "the other checkpoint; ranks, stage and layout may differ")
+      .required();
+  command.add("--tag_a TAG", a->tag, "checkpoint of a (default: the latest)");
+  command.add("--tag_b TAG", a->other_tag, "checkpoint of b (default: the latest)");
+  add_allow_older(command, a->when_damaged);
+  command.add("--states", a->states, "states to compare (default: all that are in both)")
+      .one_of(known_states());
   command
-      ->add_option("--tolerance", a->tolerance,
-                   "Exit with 65 if an element deviates more, or if tensors or shapes differ")
-      ->check(number_from(0));
-  command->add_flag("--json", a->json, "Print JSON");
-  command->callback([a] { diff(*a); });
+      .add("--tolerance", a->tolerance,
+           "exit with 65 if an element deviates more, or if tensors or shapes differ")
+      .at_least(0);
+  command.add("--json", a->json, "print JSON");
+  command.run([a] { diff(*a); });
 }
 
-void add_checkpoint_commands(CLI::App& app) {
-  auto* group =
-      app.add_subcommand("checkpoint", "List, describe, check, compare and remove checkpoints");
-  group->require_subcommand(1);
-  add_inspect_commands(*group);
-  add_diff(*group);
-  add_prune(*group);
-  add_layout_commands(*group);
+void add_checkpoint_commands(Command& app) {
+  auto& group =
+      app.add_command("checkpoint", "List, describe, check, compare and remove checkpoints");
+  add_inspect_commands(group);
+  add_diff(group);
+  add_prune(group);
+  add_layout_commands(group);
 }
 
 }  // namespace tessera::cli

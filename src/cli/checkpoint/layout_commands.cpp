@@ -14,7 +14,6 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -86,37 +85,32 @@ void set_ranks_per_file(checkpoint::ConvertOptions& options, std::string const& 
   if (text == "all") options.ranks_per_file = INT32_MAX;
 }
 
-void add_layout_commands(CLI::App& group) {
+void add_layout_commands(Command& group) {
   auto const a = std::make_shared<LayoutArguments>();
-  auto* view = group.add_subcommand(
+  auto& view = group.add_command(
       "view",
       "Write view.h5 again: each tensor in its true shape over all shards, without copying data");
-  auto* to = group.add_subcommand(
+  auto& to = group.add_command(
       "convert",
       "Write the same checkpoint with other shard files: fewer or more, compressed or not");
-  for (auto* command : {view, to})
+  for (auto* command : {&view, &to})
     command
-        ->add_option("checkpoint", a->checkpoint,
-                     "Run directory, checkpoints directory or checkpoint")
-        ->required();
-  to->add_option("destination", a->destination,
-                 "Directory of the new checkpoint; it must not exist")
-      ->required();
-  for (auto* command : {view, to}) {
-    command->add_option("-t,--tag", a->tag, "Checkpoint to use (default: the latest)");
+        ->add("checkpoint DIR", a->checkpoint, "run directory, checkpoints directory or checkpoint")
+        .required();
+  to.add("destination DIR", a->destination, "directory of the new checkpoint; it must not exist")
+      .required();
+  for (auto* command : {&view, &to}) {
+    command->add("-t,--tag TAG", a->tag, "checkpoint to use (default: the latest)");
     add_allow_older(*command, a->when_damaged);
   }
-  to->add_option("--ranks", a->ranks,
-                 "Divide the tensors among this number of ranks (default: unchanged)")
-      ->check(number_from(1, 1'000'000));
-  to->add_option("--ranks-per-file", a->ranks_per_file,
-                 "Number of ranks per file, or all (default: unchanged; with --ranks: 1)");
-  to->add_option(
-        "--compress", a->compress,
-        "none, gzip or gzip:LEVEL (1 fast to 9 small; gzip: 4), with HDF5's shuffle filter")
-      ->capture_default_str();
-  view->callback([a] { write_view(*a); });
-  to->callback([a] { convert(*a); });
+  to.add("--ranks", a->ranks, "divide the tensors among this number of ranks (default: unchanged)")
+      .between(1, 1'000'000);
+  to.add("--ranks-per-file N|all", a->ranks_per_file,
+         "number of ranks per file, or all (default: unchanged; with --ranks: 1)");
+  to.add("--compress", a->compress,
+         "none, gzip or gzip:LEVEL (1 fast to 9 small; gzip: 4), with HDF5's shuffle filter");
+  view.run([a] { write_view(*a); });
+  to.run([a] { convert(*a); });
 }
 
 }  // namespace tessera::cli

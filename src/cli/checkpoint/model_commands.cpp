@@ -73,29 +73,28 @@ void run_import(ImportArguments const& a) {
 
 }  // namespace
 
-void add_import(CLI::App& app) {
+void add_import(Command& app) {
   auto const a = std::make_shared<ImportArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "import",
       "Convert a DeepSpeed checkpoint or a Hugging Face model to a checkpoint for tessera-train");
   command
-      ->add_option("source", a->source,
-                   "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), a "
-                   "Hugging Face model directory, or a checkpoint of its Trainer")
-      ->required();
+      .add("source DIR", a->source,
+           "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), a "
+           "Hugging Face model directory, or a checkpoint of its Trainer")
+      .required();
   command
-      ->add_option("checkpoint_dir", a->checkpoints,
-                   "Directory for step_<N> and latest: OUTPUT_DIR/checkpoints, or the value of "
-                   "--resume_from_checkpoint")
-      ->required();
-  command->add_option("--config", a->config,
-                      "config.json or its directory (default: in or next to the source)");
-  command->add_option("-t,--tag", a->tag, "Tag of the DeepSpeed checkpoint (default: the latest)");
-  add_allow_older(*command, a->when_damaged);
-  command->add_option("--max_shard_size", a->max_shard_size, "Approximate size of a shard file")
-      ->capture_default_str();
-  command->add_flag("--no_crc", a->no_crc, "Check the CRC-32 of pickles only, not of all data");
-  command->callback([a] { run_import(*a); });
+      .add("checkpoint_dir DIR", a->checkpoints,
+           "directory for step_<N> and latest: OUTPUT_DIR/checkpoints, or the value of "
+           "--resume_from_checkpoint")
+      .required();
+  command.add("--config PATH", a->config,
+              "config.json or its directory (default: in or next to the source)");
+  command.add("-t,--tag TAG", a->tag, "tag of the DeepSpeed checkpoint (default: the latest)");
+  add_allow_older(command, a->when_damaged);
+  command.add("--max_shard_size SIZE", a->max_shard_size, "approximate size of a shard file");
+  command.add("--no_crc", a->no_crc, "check the CRC-32 of pickles only, not of all data");
+  command.run([a] { run_import(*a); });
 }
 
 namespace {
@@ -123,28 +122,24 @@ void run_export(ExportArguments& a) {
 
 }  // namespace
 
-void add_export(CLI::App& app) {
+void add_export(Command& app) {
   auto const a = std::make_shared<ExportArguments>();
-  auto* command = app.add_subcommand("export",
-                                     "Convert a checkpoint to a Hugging Face model directory: "
-                                     "config.json, safetensors, tokenizer");
+  auto& command = app.add_command("export",
+                                  "Convert a checkpoint to a Hugging Face model directory: "
+                                  "config.json, safetensors, tokenizer");
   command
-      ->add_option("checkpoint_dir", a->checkpoint,
-                   "Run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir")
-      ->required();
-  command->add_option("output_dir", a->output, "Directory for the model")->required();
-  command->add_option("-t,--tag", a->options.tag, "Checkpoint to use (default: the latest)");
-  add_allow_older(*command, a->options.when_damaged);
-  command->add_option("--dtype", a->options.dtype, "Data type: fp32, bf16 or fp16")
-      ->capture_default_str();
-  command
-      ->add_option("--max_shard_size", a->max_shard_size,
-                   "Maximum size of a safetensors file, such as 5GB or 500MB")
-      ->capture_default_str();
-  command->add_flag_callback(
-      "--overwrite", [a] { a->options.when_present = checkpoint::WhenPresent::replace; },
-      "Replace a model that output_dir holds");
-  command->callback([a] { run_export(*a); });
+      .add("checkpoint_dir DIR", a->checkpoint,
+           "run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir")
+      .required();
+  command.add("output_dir DIR", a->output, "directory for the model").required();
+  command.add("-t,--tag TAG", a->options.tag, "checkpoint to use (default: the latest)");
+  add_allow_older(command, a->options.when_damaged);
+  add_dtype(command, a->options.dtype);
+  command.add("--max_shard_size SIZE", a->max_shard_size,
+              "maximum size of a safetensors file, such as 5GB or 500MB");
+  command.add_flag("--overwrite", "replace a model that output_dir holds",
+                   [a] { a->options.when_present = checkpoint::WhenPresent::replace; });
+  command.run([a] { run_export(*a); });
 }
 
 namespace {
@@ -154,18 +149,42 @@ struct MergeArguments {
   checkpoint::WhenPresent when_present = checkpoint::WhenPresent::refuse;
 };
 
+/// Sets the vocabulary of the model that the adapter was trained on: the rows that PEFT saved with
+/// the adapter, else those that a run adds for the tokens of its tokenizer.
+/// @return the rows in the model's files where these are fewer, else 0
+std::int64_t grow_vocabulary(ConfigTree& config, MergeArguments const& a,
+                             model::ModelOptions const& options, fs::path const& adapter_file) {
+  auto const model = model::make_model(config, options);
+  std::int64_t const stored = model->vocabulary_size();
+  std::int64_t rows = checkpoint::saved_vocabulary(adapter_file, model->units(), stored);
+  if (rows == 0) {
+    fs::path const tokenizer = checkpoint::has_vocabulary(a.adapter) ? a.adapter : a.model;
+    rows = train::rows_for_tokens(config, tokenizer);
+    if (rows > 0)
+      log::warning(concat("the tokenizer ", tokenizer.string(), " has ", rows,
+                          " tokens and the model ", stored,
+                          " rows of embeddings: the merged model gets the missing ones, which are "
+                          "the mean of the others, as in the run that trained the adapter"));
+  }
+  if (rows > 0) config.set("vocab_size", rows);
+  return rows > stored ? stored : 0;
+}
+
 void run_merge(MergeArguments const& a) {
   config::TrainingArguments arguments;
   arguments.model_name_or_path = a.model;
   arguments.adapter = a.adapter;
-  auto const config = train::keep_stored_head(train::model_config(arguments), a.model);
+  auto config = train::keep_stored_head(train::model_config(arguments), a.model);
   model::ModelOptions model_options = Dtype::fp32;
   model_options.lora = train::lora_options(arguments, config);
+  auto const adapter_file = checkpoint::adapter_weights_file(a.adapter);
+  std::int64_t const stored = grow_vocabulary(config, a, model_options, adapter_file);
   auto const model = model::make_model(config, model_options);
   checkpoint::MergeOptions options{.model = a.model,
-                                   .adapter_file = checkpoint::adapter_weights_file(a.adapter),
+                                   .adapter_file = adapter_file,
                                    .output = a.output,
                                    .units = model->units(),
+                                   .stored_vocabulary = stored,
                                    .scale = model_options.lora->scale(),
                                    .layout = model_options.lora->transposed
                                                  ? checkpoint::AdaptedLayout::in_out
@@ -182,26 +201,22 @@ void run_merge(MergeArguments const& a) {
 
 }  // namespace
 
-void add_merge(CLI::App& app) {
+void add_merge(Command& app) {
   auto const a = std::make_shared<MergeArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "merge", "Add a LoRA adapter to the weights of its model: a model directory without adapter");
-  command->add_option("model_dir", a->model, "Hugging Face directory of the adapted model")
-      ->required();
+  command.add("model_dir DIR", a->model, "Hugging Face directory of the adapted model").required();
   command
-      ->add_option("adapter_dir", a->adapter,
-                   "Directory with adapter_config.json and adapter_model.safetensors or .bin")
-      ->required();
-  command->add_option("output_dir", a->output, "Directory for the merged model")->required();
-  command->add_option("--dtype", a->dtype, "Data type: fp32, bf16 or fp16")->capture_default_str();
-  command
-      ->add_option("--max_shard_size", a->max_shard_size,
-                   "Maximum size of a safetensors file, such as 5GB or 500MB")
-      ->capture_default_str();
-  command->add_flag_callback(
-      "--overwrite", [a] { a->when_present = checkpoint::WhenPresent::replace; },
-      "Replace a model that output_dir holds");
-  command->callback([a] { run_merge(*a); });
+      .add("adapter_dir DIR", a->adapter,
+           "directory with adapter_config.json and adapter_model.safetensors or .bin")
+      .required();
+  command.add("output_dir DIR", a->output, "directory for the merged model").required();
+  add_dtype(command, a->dtype);
+  command.add("--max_shard_size SIZE", a->max_shard_size,
+              "maximum size of a safetensors file, such as 5GB or 500MB");
+  command.add_flag("--overwrite", "replace a model that output_dir holds",
+                   [a] { a->when_present = checkpoint::WhenPresent::replace; });
+  command.run([a] { run_merge(*a); });
 }
 
 }  // namespace tessera::cli

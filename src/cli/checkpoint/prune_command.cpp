@@ -11,7 +11,6 @@
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -79,24 +78,21 @@ double age_seconds(std::string const& text) {
   return value * factor;
 }
 
-void add_prune(CLI::App& group) {
+void add_prune(Command& group) {
   auto const a = std::make_shared<PruneArguments>();
-  auto* command = group.add_subcommand(
+  auto& command = group.add_command(
       "prune", "Remove old checkpoints, but never the newest complete one or the one in `latest`");
-  command->add_option("directory", a->path, "Run directory or its checkpoints directory")
-      ->required();
-  command->add_option("--keep", a->keep, "Number of complete checkpoints to keep, the newest")
-      ->check(number_from(1));
-  command->add_option("--older-than", a->older_than,
-                      "Remove only checkpoints older than this: 30m, 12h, 7d, 2w");
-  command->add_flag("--damaged", a->damaged,
-                    "Also remove damaged checkpoints and the files of interrupted saves");
-  command->add_flag(
-      "--verify", a->verify,
-      "First compare all checksums of the checkpoints to keep; damaged ones do not count");
-  command->add_flag("--dry-run", a->dry_run, "Print what would be removed, and remove nothing");
-  command->add_flag("--json", a->json, "Print JSON");
-  command->callback([a] { prune(*a); });
+  command.add("directory DIR", a->path, "run directory or its checkpoints directory").required();
+  command.add("--keep", a->keep, "number of complete checkpoints to keep, the newest").at_least(1);
+  command.add("--older-than AGE", a->older_than,
+              "remove only checkpoints older than this: 30m, 12h, 7d, 2w");
+  command.add("--damaged", a->damaged,
+              "also remove damaged checkpoints and the files of interrupted saves");
+  command.add("--verify", a->verify,
+              "first compare all checksums of the checkpoints to keep; damaged ones do not count");
+  command.add("--dry-run", a->dry_run, "print what would be removed, and remove nothing");
+  command.add("--json", a->json, "print JSON");
+  command.run([a] { prune(*a); });
 }
 
 }  // namespace tessera::cli

@@ -24,11 +24,19 @@ std::string shape_text(std::vector<std::int64_t> const& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-void add_allow_older(CLI::App& command, checkpoint::WhenDamaged& when_damaged) {
-  command.add_flag_callback(
-      "--allow_older", [&] { when_damaged = checkpoint::WhenDamaged::use_older; },
-      "If the latest checkpoint is damaged or missing, use the newest complete one (without this: "
-      "exit code 65)");
+void add_dtype(Command& command, std::string& dtype) {
+  command.add("--dtype", dtype, "data type")
+      .one_of({"fp32", "bf16", "fp16"})
+      .spelled({"float32"}, "fp32")
+      .spelled({"bfloat16"}, "bf16")
+      .spelled({"float16"}, "fp16");
+}
+
+void add_allow_older(Command& command, checkpoint::WhenDamaged& when_damaged) {
+  command.add_flag("--allow_older",
+                   "if the latest checkpoint is damaged or missing, use the newest complete one "
+                   "(without this: exit code 65)",
+                   [&] { when_damaged = checkpoint::WhenDamaged::use_older; });
 }
 
 }  // namespace tessera::cli

@@ -1,13 +1,13 @@
 #pragma once
 /// JSON, columns and options that the subcommands of `tessera checkpoint` share.
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "command.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/config_tree.hpp"
 
@@ -20,8 +20,10 @@ ConfigTree json_array(std::vector<std::int64_t> const& list);
 /// "[768, 2304]"
 std::string shape_text(std::vector<std::int64_t> const& shape);
 
+/// The option --dtype, which sets @p dtype to fp32, bf16 or fp16.
+void add_dtype(Command& command, std::string& dtype);
 /// The flag --allow_older, which sets @p when_damaged; it outlives the command.
-void add_allow_older(CLI::App& command, checkpoint::WhenDamaged& when_damaged);
+void add_allow_older(Command& command, checkpoint::WhenDamaged& when_damaged);
 
 /// Width of a column: the length of its longest text, at least @p minimum.
 template <class List, class Text>

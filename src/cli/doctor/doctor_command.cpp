@@ -130,23 +130,21 @@ void examine(DoctorArguments const& a) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app) {
+void add_doctor(Command& app) {
   auto const a = std::make_shared<DoctorArguments>();
-  auto* doctor = app.add_subcommand(
+  auto& doctor = app.add_command(
       "doctor",
       "Check this node for problems that affect runs; with --why, explain why a run ended");
-  doctor->add_option("--why", a->why,
-                     "Output directory of a run that ended: print why, and what to change");
-  doctor->add_option("--log", a->log,
-                     "With --why: the job's log file (default: the path that Slurm reports)");
-  doctor
-      ->add_option("--dir", a->directory, "Output directory of runs, whose file system is checked")
-      ->capture_default_str();
-  doctor->add_flag("--gpus", a->gpus,
-                   "Print the GPUs of this node, their links to each other and to the network, "
-                   "versions, and NCCL settings that cost speed");
-  doctor->add_flag("--strict", a->strict, "Exit with 78 if a problem is found");
-  doctor->callback([a] {
+  doctor.add("--why DIR", a->why,
+             "output directory of a run that ended: print why, and what to change");
+  doctor.add("--log FILE", a->log,
+             "with --why: the job's log file (default: the path that Slurm reports)");
+  doctor.add("--dir DIR", a->directory, "output directory of runs, whose file system is checked");
+  doctor.add("--gpus", a->gpus,
+             "print the GPUs of this node, their links to each other and to the network, "
+             "versions, and NCCL settings that cost speed");
+  doctor.add("--strict", a->strict, "exit with 78 if a problem is found");
+  doctor.run([a] {
     if (!a->why.empty())
       explain(*a);
     else if (a->gpus)

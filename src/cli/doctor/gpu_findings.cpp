@@ -15,7 +15,7 @@ using topology::Environment, topology::Gpu, topology::GpuInventory, topology::Gp
 struct Switch {
   char const *name, *value, *cost;  ///< null value: any
 };
-constexpr Switch costly[] = {
+constexpr Switch costly_switches[] = {
     {"NCCL_IB_DISABLE", "1",
      "InfiniBand and RoCE are off: traffic between nodes goes through TCP sockets, many times "
      "slower"},
@@ -119,11 +119,11 @@ std::vector<std::string> nccl_findings(Environment const& environment) {
   std::vector<std::string> out;
   for (auto const& [name, value] : environment) {
     if (!name.starts_with("NCCL_") && name != "CUDA_LAUNCH_BLOCKING") continue;
-    auto const known = std::find_if(std::begin(costly), std::end(costly), [&](Switch const& s) {
-      return name == s.name && (!s.value || value == s.value);
-    });
-    out.push_back(
-        concat(name, "=", value, known == std::end(costly) ? "" : concat(": ", known->cost)));
+    auto const known = std::find_if(
+        std::begin(costly_switches), std::end(costly_switches),
+        [&](Switch const& s) { return name == s.name && (!s.value || value == s.value); });
+    out.push_back(concat(name, "=", value,
+                         known == std::end(costly_switches) ? "" : concat(": ", known->cost)));
   }
   return out;
 }

@@ -39,7 +39,8 @@ std::vector<EstimateRow> estimate_zero3(EstimatedModel const& model, EstimatedHa
 /// A module's own parameters are those whose names differ in the last part only.
 EstimatedModel totals_of(model::CausalLm const& model);
 
-/// Those of a device in a line: "stage 2 18 GiB, with offload 3.0 GiB; stage 3 ...".
+/// Writes the estimates for a device in one line: "stage 2 18 GiB, with offload 3.0 GiB; stage 3
+/// ...".
 std::string device_estimates_text(EstimatedModel const& model, EstimatedHardware const& on);
 
 /// The tables that estimate_zero2_..._all_cold() and estimate_zero3_..._all_cold() print; "GB" is

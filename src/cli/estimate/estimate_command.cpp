@@ -17,7 +17,6 @@
 #include "tessera/train/setup/engine_config.hpp"
 #include "tessera/train/setup/memory_plan.hpp"
 #include "tessera/train/setup/model_source.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -38,14 +37,14 @@ struct Candidate {
   Recompute recompute = Recompute::none;
   train::MemoryPlan plan;
 
-  /// Into the memory of the device; of the host where the model computes there.
+  /// Whether it fits into the memory of the device, or of the host where the model computes there.
   bool fits(std::int64_t limit) const {
     return static_cast<std::int64_t>(plan.total() - plan.in_host()) <= limit;
   }
 };
 
-/// Of the lowest stage first, which is the fastest; before stage 3, which also sends weights,
-/// activations are recomputed.
+/// Lists the ways of running from the fastest to the slowest: low stages first. Stage 3, which also
+/// sends weights, comes after recomputation at stages 0 to 2.
 std::vector<Candidate> candidates(zero::EngineConfig const& config) {
   std::vector<Candidate> out;
   constexpr Recompute all[] = {Recompute::none, Recompute::light, Recompute::block};
@@ -67,6 +66,7 @@ train::PlannedRun planned_run(config::TrainingArguments const& arguments,
   run.engine = train::engine_config(config);
   run.ranks = config.world_size;
   run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
+  run.cudnn = train::planned_cudnn(arguments);
   train::check_space(config, run.space);
   run.rows = config.micro_batch_size;
   run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
@@ -95,6 +95,7 @@ ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
                          {"master_weights", bytes(s.master_weights)},
                          {"optimizer_state", bytes(s.optimizer_state)},
                          {"buffers", bytes(s.buffers)},
+                         {"attention_workspace", bytes(c.plan.attention_workspace)},
                          {"activations", bytes(c.plan.activations)},
                          {"host_checkpoints", bytes(c.plan.host_checkpoints)},
                          {"total", bytes(c.plan.total())},
@@ -125,8 +126,9 @@ void print_plans(std::vector<Candidate> const& plans, std::optional<std::int64_t
     bool const fits = limit && c.fits(*limit);
     fmt::print("{:>5}  {:>9}  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}{}{}\n", c.stage,
                name_of(c.recompute), size_text(s.weights), size_text(s.gradients),
-               size_text(s.master_weights), size_text(s.optimizer_state), size_text(s.buffers),
-               size_text(c.plan.activations), size_text(c.plan.total()),
+               size_text(s.master_weights), size_text(s.optimizer_state),
+               size_text(s.buffers + c.plan.attention_workspace), size_text(c.plan.activations),
+               size_text(c.plan.total()),
                offloads ? fmt::format(" {:>10}", size_text(c.plan.in_host())) : "",
                swaps ? fmt::format(" {:>10}", size_text(s.swapped)) : "",
                fits_text(fits, none_fits, limit.has_value()));
@@ -205,38 +207,30 @@ void estimate(EstimateArguments const& a) {
 
 }  // namespace
 
-void add_estimate(CLI::App& app) {
+void add_estimate(Command& app) {
   auto const a = std::make_shared<EstimateArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "estimate",
       "Memory per rank of every ZeRO stage before a run: DeepSpeed's estimates, and the bytes that "
       "tessera-train allocates");
-  command->add_option("--num_nodes", a->hardware.nodes, "Nodes of the run")
-      ->check(number_from(1))
-      ->capture_default_str();
-  command->add_option("--num_gpus_per_node", a->hardware.gpus_per_node, "Ranks per node")
-      ->check(number_from(1))
-      ->capture_default_str();
+  command.add("--num_nodes", a->hardware.nodes, "nodes of the run").at_least(1);
+  command.add("--num_gpus_per_node", a->hardware.gpus_per_node, "ranks per node").at_least(1);
   command
-      ->add_option("--additional_buffer_factor", a->hardware.buffer_factor,
-                   "Factor of host memory in DeepSpeed's estimates")
-      ->check(number_from(0))
-      ->capture_default_str();
-  command->add_option("--memory", a->memory,
-                      "Memory of a rank's device, for example 80GiB, or of a rank with --use_cpu: "
-                      "says what fits and what to try first");
-  command->add_flag("--all_cold", a->all_cold,
-                    "DeepSpeed's estimates only, from --total_params and --largest_layer_params");
-  command->add_option("--total_params", a->totals.parameters, "Parameters of the model")
-      ->check(number_from(1));
-  command
-      ->add_option("--largest_layer_params", a->totals.largest_layer,
-                   "Parameters of its largest layer")
-      ->check(number_from(1));
-  command->add_flag("--json", a->json, "Tessera's bytes as JSON");
-  command->add_option("options", a->words,
-                      "Options of tessera-train that name the model and the run, after --");
-  command->callback([a] { estimate(*a); });
+      .add("--additional_buffer_factor", a->hardware.buffer_factor,
+           "factor of host memory in DeepSpeed's estimates")
+      .at_least(0);
+  command.add("--memory SIZE", a->memory,
+              "memory of a rank's device, for example 80GiB, or of a rank with --use_cpu: "
+              "says what fits and what to try first");
+  command.add("--all_cold", a->all_cold,
+              "DeepSpeed's estimates only, from --total_params and --largest_layer_params");
+  command.add("--total_params", a->totals.parameters, "parameters of the model").at_least(1);
+  command.add("--largest_layer_params", a->totals.largest_layer, "parameters of its largest layer")
+      .at_least(1);
+  command.add("--json", a->json, "Tessera's bytes as JSON");
+  command.add_rest("options", a->words, "options of tessera-train that name the model and the run",
+                   Command::Rest::training);
+  command.run([a] { estimate(*a); });
 }
 
 }  // namespace tessera::cli

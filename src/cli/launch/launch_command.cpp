@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <memory>
@@ -13,7 +12,6 @@
 #include "installation.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/run_program.hpp"
-#include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/gpu_inventory.hpp"
 #include "tessera/topology/launcher.hpp"
@@ -23,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 struct LaunchArguments {
-  std::string hostfile, program, log_dir;
+  std::string hostfile, log_dir;
   std::vector<std::string> words;
   LaunchRequest request;
   std::string num_nodes, num_gpus;
@@ -35,9 +33,6 @@ struct LaunchArguments {
 constexpr char const* why_no_effect = "srun or mpirun starts, connects and binds the ranks";
 
 bool is_run_clm(std::string const& word) { return fs::path(word).filename() == "run_clm.py"; }
-
-/// "--master_port" of "--master_port,--master-port".
-std::string first_name(std::string const& names) { return names.substr(0, names.find(',')); }
 
 void launch(LaunchArguments& a) {
   auto& request = a.request;
@@ -66,37 +61,32 @@ void launch(LaunchArguments& a) {
 }
 
 /// Options of DeepSpeed's launcher and of torchrun that srun or mpirun makes unnecessary.
-void add_options_without_effect(CLI::App& app, LaunchArguments& a) {
-  std::string const meaning = std::string("No effect: ") + why_no_effect;
+void add_options_without_effect(Command& app, LaunchArguments& a) {
+  auto const add = [&](config::OptionType type, std::string const& name) {
+    app.add({type, name, {}, why_no_effect},
+            [&a, name](ConfigTree const&) { a.ignored.push_back(name); })
+        .hint(why_no_effect);
+  };
   for (char const* name :
-       {"--master_port,--master-port", "--master_addr,--master-addr", "--node_rank,--node-rank",
-        "--launcher", "--launcher_args", "--ssh_port", "--bind_core_list", "--log_level",
-        "--rdzv_backend,--rdzv-backend", "--rdzv_endpoint,--rdzv-endpoint", "--rdzv_id,--rdzv-id",
-        "--rdzv_conf,--rdzv-conf", "--max_restarts,--max-restarts",
-        "--monitor_interval,--monitor-interval", "--start_method,--start-method", "--role",
-        "--local_addr,--local-addr"})
-    app.add_option_function<std::string>(
-        name, [&a, name](std::string const&) { a.ignored.push_back(first_name(name)); }, meaning);
-  for (char const* name :
-       {"--no_local_rank", "--no_python,--no-python", "--no_ssh", "--no_ssh_check", "--force_multi",
-        "--save_pid", "--bind_cores_to_rank", "--standalone", "-q,--quiet"})
-    app.add_flag_function(
-        name, [&a, name](std::int64_t) { a.ignored.push_back(first_name(name)); }, meaning);
+       {"--master_port", "--master_addr", "--node_rank", "--launcher", "--launcher_args",
+        "--ssh_port", "--bind_core_list", "--log_level", "--rdzv_backend", "--rdzv_endpoint",
+        "--rdzv_id", "--rdzv_conf", "--max_restarts", "--monitor_interval", "--start_method",
+        "--role", "--local_addr"})
+    add(config::OptionType::string, name);
+  for (char const* name : {"--no_local_rank", "--no_python", "--no_ssh", "--no_ssh_check",
+                           "--force_multi", "--save_pid", "--bind_cores_to_rank", "--standalone"})
+    add(config::OptionType::boolean, name);
+  app.add({config::OptionType::boolean, "-q,--quiet", {}, why_no_effect},
+          [&a](ConfigTree const&) { a.ignored.emplace_back("--quiet"); })
+      .hint(why_no_effect);
 }
 
 /// Options of DeepSpeed's launcher that need Python.
-void add_unsupported_options(CLI::App& app) {
-  auto const refuse = [](char const* name) {
-    throw UsageError(concat(name,
-                            " needs Python, which Tessera does not start; pass the training "
-                            "arguments to tessera-train"));
-  };
-  app.add_option_function<std::string>(
-      "--venv_script", [refuse](std::string const&) { refuse("--venv_script"); },
-      "Not supported: Tessera starts no Python");
-  app.add_flag_function(
-      "-m,--module", [refuse](std::int64_t) { refuse("--module"); },
-      "Not supported: Tessera starts no Python");
+void add_unsupported_options(Command& app) {
+  char const* const why =
+      "it needs Python, which Tessera does not start; pass the training arguments to tessera-train";
+  app.add({config::OptionType::string, "--venv_script", {}, "not supported"}, {}).refuse(why);
+  app.add({config::OptionType::boolean, "-m,--module", false, "not supported"}, {}).refuse(why);
 }
 
 }  // namespace
@@ -120,94 +110,6 @@ std::vector<std::string> command_words(std::vector<std::string> words, std::stri
   return words;
 }
 
-std::vector<std::string> separate_program(CLI::App const& launch, std::vector<std::string> words) {
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--") return words;
-    if (!words[i].starts_with("-")) {
-      words.insert(words.begin() + static_cast<std::ptrdiff_t>(i), "--");
-      return words;
-    }
-    bool const joined = words[i].size() > 2 && words[i][1] != '-';  // -Hfile
-    std::string const name =
-        joined ? words[i].substr(0, 2) : words[i].substr(0, words[i].find('='));
-    auto const* option = launch.get_option_no_throw(name);
-    TESSERA_VALIDATE(option, UsageError, "launch has no option ", name,
-                     "; options of the training follow run_clm.py or --");
-    bool const has_value = joined || name != words[i];
-    if (!has_value && option->get_items_expected_min() > 0) ++i;
-  }
-  return words;
-}
-
-std::vector<std::string> launch_words(CLI::App const& app, std::vector<std::string> words) {
-  if (words.empty() || words[0] != "launch") return words;
-  auto const found =
-      app.get_subcommands([](CLI::App const* sub) { return sub->get_name() == "launch"; });
-  if (found.empty()) return words;
-  auto separated = separate_program(*found.front(), {words.begin() + 1, words.end()});
-  separated.insert(separated.begin(), "launch");
-  return separated;
-}
-
-namespace {
-
-bool is_option(std::string const& word) {
-  return word.size() > 1 && word[0] == '-' &&
-         std::isalpha(static_cast<unsigned char>(word[word.find_first_not_of('-') % word.size()]));
-}
-
-bool is_training_option(std::string const& name) {
-  std::string const bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-  bool const negated = bare.starts_with("no_") || bare.starts_with("no-");
-  return config::argument_table().find(bare) ||
-         (negated && config::argument_table().find(bare.substr(3)));
-}
-
-/// The command that the first words name; @p words loses them.
-CLI::App const* take_command(CLI::App const& app, std::vector<std::string>& words) {
-  CLI::App const* command = &app;
-  while (!words.empty()) {
-    auto const found = command->get_subcommands(
-        [&](CLI::App const* sub) { return sub->get_name() == words.front(); });
-    if (found.empty()) break;
-    command = found.front();
-    words.erase(words.begin());
-  }
-  return command;
-}
-
-}  // namespace
-
-std::vector<std::string> with_training_options(CLI::App const& app,
-                                               std::vector<std::string> words) {
-  auto rest = words;
-  auto const* command = take_command(app, rest);
-  if (command == &app || !command->get_option_no_throw("options")) return words;
-  std::vector<std::string> own{words.begin(), words.end() - std::ssize(rest)}, training;
-  bool in_training = false;
-  for (std::size_t i = 0; i < rest.size(); ++i) {
-    if (rest[i] == "--") {
-      training.insert(training.end(), rest.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                      rest.end());
-      break;
-    }
-    if (!is_option(rest[i])) {
-      (in_training ? training : own).push_back(rest[i]);
-      continue;
-    }
-    std::string const name = rest[i].substr(0, rest[i].find('='));
-    auto const* option = command->get_option_no_throw(name);
-    in_training = !option && is_training_option(name);
-    (in_training ? training : own).push_back(rest[i]);
-    bool const has_value = option && name == rest[i] && option->get_items_expected_min() > 0;
-    if (has_value && i + 1 < rest.size()) own.push_back(rest[++i]);
-  }
-  if (training.empty()) return words;
-  own.emplace_back("--");
-  own.insert(own.end(), training.begin(), training.end());
-  return own;
-}
-
 std::optional<int> count_of(std::string const& text, std::string const& option) {
   if (text.empty() || text == "-1" || text == "auto" || text == "gpu" || text == "cpu") return {};
   int number = 0;
@@ -219,42 +121,36 @@ std::optional<int> count_of(std::string const& text, std::string const& option) 
   return number;
 }
 
-void add_launch(CLI::App& app) {
+void add_launch(Command& app) {
   auto const a = std::make_shared<LaunchArguments>();
-  auto* launch_app = app.add_subcommand("launch",
-                                        "Translate the arguments of DeepSpeed's launcher to an "
-                                        "srun or mpirun command; print and run it");
-  launch_app->add_option("-H,--hostfile", a->hostfile,
-                         "File with lines: host slots=4 (default: /job/hostfile if it exists)");
-  launch_app->add_option("-i,--include", a->request.include,
-                         "Use only these hosts and slots: host1:0,2@host2");
-  launch_app->add_option("-e,--exclude", a->request.exclude,
-                         "Use all hosts and slots except these");
-  launch_app->add_option("--num_nodes,--num-nodes,--nnodes", a->num_nodes,
-                         "Number of hosts to use, from the first");
-  launch_app->add_option(
-      "--num_gpus,--num-gpus,--num_accelerators,--num-accelerators,--nproc_per_node,"
+  auto& launch_app = app.add_command("launch",
+                                     "Translate the arguments of DeepSpeed's launcher to an "
+                                     "srun or mpirun command; print and run it");
+  launch_app.add("-H,--hostfile FILE", a->hostfile,
+                 "file with lines: host slots=4 (default: /job/hostfile if it exists)");
+  launch_app.add("-i,--include", a->request.include,
+                 "use only these hosts and slots: host1:0,2@host2");
+  launch_app.add("-e,--exclude", a->request.exclude, "use all hosts and slots except these");
+  launch_app.add("--num_nodes,--nnodes", a->num_nodes, "number of hosts to use, from the first");
+  launch_app.add(
+      "--num_gpus,--num_accelerators,--nproc_per_node,"
       "--nproc-per-node",
       a->num_gpus, "Ranks per node");
-  launch_app->add_option("--enable_each_rank_log", a->log_dir,
-                         "Directory for one log file per rank; becomes --log_dir of tessera-train");
+  launch_app.add("--enable_each_rank_log DIR", a->log_dir,
+                 "directory for one log file per rank; becomes --log_dir of tessera-train");
   launch_app
-      ->add_option("--autotuning", a->autotuning,
-                   "run: --auto_tune of tessera-train; tune: the search without the training")
-      ->check(CLI::IsMember({"tune", "run"}));
-  add_options_without_effect(*launch_app, *a);
-  add_unsupported_options(*launch_app);
-  launch_app->add_flag("--dry-run", a->dry_run, "Print the command and do not run it");
-  launch_app->add_option("program", a->program,
-                         "run_clm.py, tessera-train or another program; or -- and the arguments");
-  launch_app->prefix_command();
-  launch_app->callback([a, launch_app] {
-    auto rest = launch_app->remaining();
-    if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
-    if (!a->program.empty()) rest.insert(rest.begin(), a->program);
-    a->words = rest;
-    launch(*a);
-  });
+      .add("--autotuning", a->autotuning,
+           "run: --auto_tune of tessera-train; tune: the search without the training")
+      .one_of({"tune", "run"});
+  add_options_without_effect(launch_app, *a);
+  add_unsupported_options(launch_app);
+  launch_app.add("--dry-run", a->dry_run, "print the command and do not run it");
+  launch_app.add_rest(
+      "program PROGRAM", a->words,
+      "run_clm.py, tessera-train or another program and its arguments; or -- and the "
+      "arguments of tessera-train",
+      Command::Rest::program);
+  launch_app.run([a] { launch(*a); });
 }
 
 }  // namespace tessera::cli

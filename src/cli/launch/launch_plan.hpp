@@ -12,7 +12,7 @@ namespace tessera::cli {
 struct HostSlots {
   std::string host;
   std::vector<int> slots;
-  std::string user{};  ///< of "user@host"; empty: the user who starts the job
+  std::string user{};  ///< user of "user@host"; empty: the user who starts the job
   bool operator==(HostSlots const&) const = default;
 };
 

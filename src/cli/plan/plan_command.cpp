@@ -17,7 +17,6 @@
 #include "tessera/plan/ladder.hpp"
 #include "tessera/plan/plan_report.hpp"
 #include "tessera/plan/planner.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -102,8 +101,8 @@ void run_plan(PlanArguments const& a) {
   if (!best) report_nothing_fits(planner, choices);
   fmt::print("{}\n", plan::recommendation_text(planner, choices, *best));
   auto const arguments = plan::arguments_of(planner.request().arguments, best->choice);
-  if (!arguments.deepspeed.is_null()) {
-    auto const text = arguments.deepspeed.dump(2) + "\n";
+  if (arguments.deepspeed.is_given()) {
+    auto const text = arguments.deepspeed.document.dump(2) + "\n";
     if (a.deepspeed.empty())
       fmt::print("ds_plan.json:\n{}\n", text);
     else
@@ -112,43 +111,41 @@ void run_plan(PlanArguments const& a) {
   fmt::print("{}\n", srun_line(a, planner, best->choice));
 }
 
-void add_options(CLI::App& app, PlanArguments& a) {
-  app.add_option("--nodes,--num_nodes", a.nodes, "Nodes of the run")
-      ->check(number_from(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--gpus_per_node,--gpus-per-node,--num_gpus_per_node", a.gpus,
-                 "Ranks per node (default: those of the machine profile, or 1)")
-      ->check(number_from(1, 1024));
-  app.add_option("--device_memory,--device-memory", a.device_memory,
-                 "Memory of a rank's device, for example 80GiB (default: of the machine profile)");
-  app.add_option("--host_memory,--host-memory", a.host_memory,
-                 "Host memory of a rank (default: of the machine profile)");
-  app.add_option("--nvme", a.nvme,
-                 "Bytes of a rank on local drives; with it offload to NVMe is planned too");
-  app.add_option("--machine", a.machine,
-                 "Machine profile: a file of tessera selftest --profile, or the name of a shipped "
-                 "example such as h200; with it times are planned");
-  app.add_option("--train_tokens,--train-tokens", a.train_tokens,
-                 "Tokens of the training, for its duration (default: from --max_steps)")
-      ->check(number_from(1));
-  app.add_option("--json", a.json, "JSON file to write: all choices, the ladder, the recommended");
-  app.add_option("--plot", a.plot, "SVG file to write: memory and step time of each choice");
-  app.add_option("--write_deepspeed,--write-deepspeed", a.deepspeed,
-                 "File for the DeepSpeed configuration (default: print it)");
-  app.add_option("options", a.words,
-                 "Options of tessera-train that name the model and the run, after --");
+void add_options(Command& app, PlanArguments& a) {
+  app.add("--nodes,--num_nodes", a.nodes, "nodes of the run").between(1, 1'000'000);
+  app.add("--gpus_per_node,--num_gpus_per_node", a.gpus,
+          "ranks per node (default: those of the machine profile, or 1)")
+      .between(1, 1024);
+  app.add("--device_memory SIZE", a.device_memory,
+          "memory of a rank's device, for example 80GiB (default: of the machine profile)");
+  app.add("--host_memory SIZE", a.host_memory,
+          "host memory of a rank (default: of the machine profile)");
+  app.add("--nvme SIZE", a.nvme,
+          "bytes of a rank on local drives; with it offload to NVMe is planned too");
+  app.add("--machine MACHINE", a.machine,
+          "machine profile: a file of tessera selftest --profile, or the name of a shipped "
+          "example such as h200; with it times are planned");
+  app.add("--train_tokens", a.train_tokens,
+          "tokens of the training, for its duration (default: from --max_steps)")
+      .at_least(1);
+  app.add("--json FILE", a.json, "JSON file to write: all choices, the ladder, the recommended");
+  app.add("--plot FILE", a.plot, "SVG file to write: memory and step time of each choice");
+  app.add("--write_deepspeed FILE", a.deepspeed,
+          "file for the DeepSpeed configuration (default: print it)");
+  app.add_rest("options", a.words, "options of tessera-train that name the model and the run",
+               Command::Rest::training);
 }
 
 }  // namespace
 
-void add_plan(CLI::App& app) {
+void add_plan(Command& app) {
   auto const a = std::make_shared<PlanArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "plan",
       "Memory, communication and time per step of every ZeRO stage, offload, recomputation and "
       "micro-batch that the options leave open; the choice to use, and the ladder");
-  add_options(*command, *a);
-  command->callback([a] { run_plan(*a); });
+  add_options(command, *a);
+  command.run([a] { run_plan(*a); });
 }
 
 }  // namespace tessera::cli

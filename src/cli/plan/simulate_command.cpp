@@ -15,7 +15,6 @@
 #include "tessera/plan/run_time.hpp"
 #include "tessera/plan/scaling.hpp"
 #include "tessera/plan/shard_groups.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -140,38 +139,30 @@ void simulate(SimulateArguments const& a) {
     throw ConfigError(points.front().refused);
 }
 
-void add_options(CLI::App& app, SimulateArguments& a) {
-  app.add_option("--machine", a.machine,
-                 "Machine profile: a file of tessera selftest --profile, or the name of a shipped "
-                 "example such as h200")
-      ->required();
-  app.add_option("--nodes", a.nodes, "Numbers of nodes: 1,2,4 or 1:1024, which doubles")
-      ->capture_default_str();
-  app.add_option("--gpus_per_node,--gpus-per-node", a.gpus,
-                 "Ranks per node (default: those of the machine profile)")
-      ->check(number_from(1, 1024));
-  app.add_option("--scaling", a.scaling,
-                 "weak: each rank keeps its batch; strong: the batch of a step stays")
-      ->check(CLI::IsMember({"weak", "strong"}))
-      ->capture_default_str();
-  app.add_option("--jitter", a.jitter,
-                 "Standard deviation of the ranks' speed, in parts of it: 0.01")
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--slow_ranks,--slow-ranks", a.slow_ranks, "Ranks that are slower than the others")
-      ->check(number_from(1));
-  app.add_option("--slow_by,--slow-by", a.slow_by, "Factor of the time of their compute work")
-      ->check(number_from(1));
-  app.add_option("--train_tokens,--train-tokens", a.train_tokens,
-                 "Tokens of the training, for its duration with saves and failures")
-      ->check(number_from(1));
-  app.add_option("--restart_seconds,--restart-seconds", a.restart_seconds,
-                 "From a failure of a node to the next step")
-      ->check(number_from(0))
-      ->capture_default_str();
-  app.add_option("--json", a.json, "JSON file to write");
-  app.add_option("--plot", a.plot, "SVG file to write: efficiency by ranks");
-  app.add_option("options", a.words,
-                 "Options of tessera-train that name the model and the run, after --");
+void add_options(Command& app, SimulateArguments& a) {
+  app.add("--machine MACHINE", a.machine,
+          "machine profile: a file of tessera selftest --profile, or the name of a shipped "
+          "example such as h200")
+      .required();
+  app.add("--nodes COUNTS", a.nodes, "numbers of nodes: 1,2,4 or 1:1024, which doubles");
+  app.add("--gpus_per_node", a.gpus, "ranks per node (default: those of the machine profile)")
+      .between(1, 1024);
+  app.add("--scaling", a.scaling,
+          "weak: each rank keeps its batch; strong: the batch of a step stays")
+      .one_of({"weak", "strong"});
+  app.add("--jitter", a.jitter, "standard deviation of the ranks' speed, in parts of it: 0.01")
+      .between(0.0, 1.0);
+  app.add("--slow_ranks", a.slow_ranks, "ranks that are slower than the others").at_least(1);
+  app.add("--slow_by", a.slow_by, "factor of the time of their compute work").at_least(1);
+  app.add("--train_tokens", a.train_tokens,
+          "tokens of the training, for its duration with saves and failures")
+      .at_least(1);
+  app.add("--restart_seconds", a.restart_seconds, "from a failure of a node to the next step")
+      .at_least(0);
+  app.add("--json FILE", a.json, "JSON file to write");
+  app.add("--plot FILE", a.plot, "SVG file to write: efficiency by ranks");
+  app.add_rest("options", a.words, "options of tessera-train that name the model and the run",
+               Command::Rest::training);
 }
 
 }  // namespace
@@ -195,14 +186,14 @@ std::vector<int> parse_node_counts(std::string const& text) {
   return out;
 }
 
-void add_simulate(CLI::App& app) {
+void add_simulate(Command& app) {
   auto const a = std::make_shared<SimulateArguments>();
-  auto* command = app.add_subcommand(
+  auto& command = app.add_command(
       "simulate",
       "Time per step of a run on many nodes, by events: strong and weak scaling up to 10^5 ranks, "
       "with what ends it, stragglers, and the duration with saves and failures");
-  add_options(*command, *a);
-  command->callback([a] { simulate(*a); });
+  add_options(command, *a);
+  command.run([a] { simulate(*a); });
 }
 
 }  // namespace tessera::cli

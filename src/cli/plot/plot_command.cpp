@@ -9,15 +9,15 @@
 
 namespace tessera::cli {
 
-void add_plot(CLI::App& app) {
+void add_plot(Command& app) {
   struct Arguments {
     std::string directory, output;
   };
   auto const a = std::make_shared<Arguments>();
-  auto* plot = app.add_subcommand("plot", "Draw the loss curve of a run as SVG");
-  plot->add_option("run_directory", a->directory, "The run's output_dir")->required();
-  plot->add_option("-o,--output", a->output, "SVG file (default: loss.svg in the run directory)");
-  plot->callback([a] {
+  auto& plot = app.add_command("plot", "Draw the loss curve of a run as SVG");
+  plot.add("run_directory DIR", a->directory, "the run's output_dir").required();
+  plot.add("-o,--output PATH", a->output, "SVG file (default: loss.svg in the run directory)");
+  plot.run([a] {
     std::filesystem::path const run = a->directory;
     std::filesystem::path const output =
         a->output.empty() ? run / "loss.svg" : std::filesystem::path(a->output);

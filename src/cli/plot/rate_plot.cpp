@@ -11,15 +11,17 @@ namespace {
 
 using Anchor = Svg::Anchor;
 
-constexpr double width = 800, height = 400, left = 90, right = 20, top = 50, bottom = 45;
+constexpr double rate_width = 800, rate_height = 400, rate_left = 90, rate_right = 20,
+                 rate_top = 50, rate_bottom = 45;
 constexpr int grid_lines = 5;
 
 double x_of(double step, std::size_t steps) {
   double const span = std::max<double>(1.0, static_cast<double>(steps) - 1.0);
-  return left + (width - left - right) * (step - 1.0) / span;
+  return rate_left + (rate_width - rate_left - rate_right) * (step - 1.0) / span;
 }
 double y_of(double rate, double highest) {
-  return height - bottom - (height - top - bottom) * (highest > 0.0 ? rate / highest : 0.0);
+  return rate_height - rate_bottom -
+         (rate_height - rate_top - rate_bottom) * (highest > 0.0 ? rate / highest : 0.0);
 }
 
 void draw_axes(Svg& svg, std::size_t steps, double highest) {
@@ -27,12 +29,13 @@ void draw_axes(Svg& svg, std::size_t steps, double highest) {
     double const part = static_cast<double>(i) / grid_lines;
     double const y = y_of(part * highest, highest);
     double const step = 1.0 + part * (static_cast<double>(steps) - 1.0);
-    svg.line({left, y}, {width - right, y}, "stroke='#ddd'");
-    svg.text({left - 8, y + 4}, Anchor::end, fmt::format("{:.3g}", part * highest));
-    svg.text({x_of(step, steps), height - bottom + 18}, Anchor::middle,
+    svg.line({rate_left, y}, {rate_width - rate_right, y}, "stroke='#ddd'");
+    svg.text({rate_left - 8, y + 4}, Anchor::end, fmt::format("{:.3g}", part * highest));
+    svg.text({x_of(step, steps), rate_height - rate_bottom + 18}, Anchor::middle,
              fmt::format("{:.0f}", step));
   }
-  svg.text({(left + width - right) / 2, height - 8}, Anchor::middle, "optimizer step");
+  svg.text({(rate_left + rate_width - rate_right) / 2, rate_height - 8}, Anchor::middle,
+           "optimizer step");
 }
 
 }  // namespace
@@ -45,8 +48,8 @@ std::string rates_csv(std::vector<double> const& rates) {
 
 std::string draw_rates(std::vector<double> const& rates, std::string const& title) {
   double const highest = rates.empty() ? 0.0 : *std::ranges::max_element(rates);
-  Svg svg(width, height);
-  svg.text({left, 28}, Anchor::start, title, "font-size='16'");
+  Svg svg(rate_width, rate_height);
+  svg.text({rate_left, 28}, Anchor::start, title, "font-size='16'");
   draw_axes(svg, rates.size(), highest);
   std::vector<Svg::Point> points;
   for (std::size_t i = 0; i < rates.size(); ++i)

@@ -27,7 +27,7 @@ using memory::Buffer;
 using memory::MemorySpace;
 using memory::Purpose;
 
-constexpr std::chrono::minutes deadline{5};
+constexpr std::chrono::minutes gpu_test_deadline{5};
 constexpr std::size_t most_tested = std::size_t{16} << 30, piece_bytes = std::size_t{64} << 20;
 constexpr int rounds = 3;
 
@@ -87,7 +87,7 @@ class DeviceTest {
   }
 
  private:
-  void synchronize() { queue_.record().wait("a test of the device", deadline); }
+  void synchronize() { queue_.record().wait("a test of the device", gpu_test_deadline); }
   void copy(void* to, void const* from) { memory::copy(queue_, to, from, bytes_); }
 
   /// Units of @p amount per second in the best round.

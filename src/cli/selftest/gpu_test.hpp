@@ -19,8 +19,8 @@ struct GpuFigures {
   double memory = 0.0;                        ///< copies inside the GPU, bytes read and written
   double products = 0.0;                      ///< bf16
   double to_device = 0.0, from_device = 0.0;  ///< pinned host memory
-  std::int64_t tested_bytes = 0;              ///< of memory that was written and read back
-  std::int64_t wrong_bytes = 0;               ///< of those
+  std::int64_t tested_bytes = 0;              ///< bytes of memory that was written and read back
+  std::int64_t wrong_bytes = 0;               ///< tested bytes that had other values
   std::int64_t wrong_products = 0;            ///< elements
 };
 
@@ -35,7 +35,7 @@ struct GpuLink {
 struct GpuReport {
   std::vector<GpuFigures> gpus = {};  ///< by rank
   std::vector<GpuLink> links = {};
-  std::int64_t message_bytes = 0;                 ///< of the collective operations
+  std::int64_t message_bytes = 0;                 ///< bytes of the collective operations
   double all_gather = 0.0, reduce_scatter = 0.0;  ///< bus bandwidth; 0: one rank
   bool compares_speeds = true;                    ///< false: simulated devices share the cores
 };
@@ -48,15 +48,15 @@ std::string gpu_table(GpuReport const& report);
 std::vector<std::string> gpu_faults(GpuReport const& report);
 
 struct GpuTest {
-  memory::Queue& compute;  ///< of this rank's device
+  memory::Queue& compute;  ///< compute queue of this rank's device
   comm::Collectives& comm;
-  std::vector<topology::NodeIndex> nodes;  ///< of every rank
-  std::string host;                        ///< of this rank
+  std::vector<topology::NodeIndex> nodes;  ///< nodes of every rank
+  std::string host;                        ///< host of this rank
 };
 
 /// Pairs of ranks that exchange messages, in rounds: a rank is in one pair of a round at most.
-/// First all pairs inside nodes, of all nodes at once; then the ranks of one place in neighboring
-/// nodes, all places at once.
+/// The first rounds have the pairs inside nodes, for all nodes at the same time; the following ones
+/// the ranks of one index in neighboring nodes, for all indices at the same time.
 std::vector<std::vector<GpuLink>> link_rounds(std::vector<topology::NodeIndex> const& nodes);
 
 /// Writes and reads back a quarter of the free memory (at most 16 GiB), multiplies and compares

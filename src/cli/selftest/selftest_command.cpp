@@ -112,7 +112,7 @@ class Trainings {
     std::ifstream in(directory_ / output / "metrics.jsonl");
     for (std::string line; std::getline(in, line);) {
       auto const record =
-          ConfigTree::parse(line, "metrics.jsonl");  // of a step, an evaluation or a save
+          ConfigTree::parse(line, "metrics.jsonl");  // record of a step, an evaluation or a save
       if (auto const* loss = record.find("loss")) values.push_back(loss->as_double());
     }
     return values;
@@ -314,36 +314,35 @@ void test_gpus(std::string const& device_memory, int ranks) {
 
 }  // namespace
 
-void add_selftest(CLI::App& app) {
+void add_selftest(Command& app) {
   auto const directory = std::make_shared<std::string>();
   auto const profile = std::make_shared<std::string>();
   auto const ranks = std::make_shared<int>(0);
-  auto* test = app.add_subcommand(
+  auto& test = app.add_command(
       "selftest", "Check this installation on this machine and file system; takes seconds");
-  test->add_option("--dir", *directory,
-                   "Directory to test, such as one on the file system of the runs (default: the "
-                   "temporary directory)");
-  test->add_option("--profile", *profile,
-                   "Measure this machine instead, and write its profile for tessera plan: products "
-                   "by shape, memory, links, drive");
-  test->add_option("--profile_ranks,--profile-ranks", *ranks,
-                   "Ranks that measure (default: one per GPU; without a GPU two)")
-      ->check(CLI::Range(1, 1024));
+  test.add("--dir DIR", *directory,
+           "directory to test, such as one on the file system of the runs (default: the "
+           "temporary directory)");
+  test.add("--profile FILE", *profile,
+           "measure this machine instead, and write its profile for tessera plan: products "
+           "by shape, memory, links, drive");
+  test.add("--profile_ranks", *ranks,
+           "ranks that measure (default: one per GPU; without a GPU two)")
+      .between(1, 1024);
   auto const gpus = std::make_shared<bool>(false);
   auto const device_memory = std::make_shared<std::string>();
   auto const gpu_ranks = std::make_shared<int>(0);
-  auto* const gpu_flag =
-      test->add_flag("--gpus", *gpus,
-                     "Test the GPUs of this node and the links between them instead; under srun or "
-                     "mpirun those of all ranks")
-          ->excludes("--profile");
-  test->add_option("--ranks", *gpu_ranks, "Ranks of --gpus (default: one per GPU of this node)")
-      ->check(CLI::Range(1, 1024))
-      ->needs(gpu_flag);
-  test->add_option("--device_memory,--device-memory", *device_memory,
-                   "Rehearse --gpus with simulated devices of this size in host memory")
-      ->needs(gpu_flag);
-  test->callback([=] {
+  test.add("--gpus", *gpus,
+           "test the GPUs of this node and the links between them instead; under srun or "
+           "mpirun those of all ranks")
+      .excludes("profile");
+  test.add("--ranks", *gpu_ranks, "ranks of --gpus (default: one per GPU of this node)")
+      .between(1, 1024)
+      .needs("gpus");
+  test.add("--device_memory SIZE", *device_memory,
+           "rehearse --gpus with simulated devices of this size in host memory")
+      .needs("gpus");
+  test.run([=] {
     if (*gpus) return test_gpus(*device_memory, *gpu_ranks);
     if (profile->empty()) return selftest(*directory);
     measure(*profile, *directory, *ranks);

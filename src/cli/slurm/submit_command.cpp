@@ -12,7 +12,6 @@
 #include "launch/run_program.hpp"
 #include "slurm/job_script.hpp"
 #include "tessera/core/error.hpp"
-#include "validators.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -85,45 +84,44 @@ void submit(SubmitArguments const& a) {
 
 }  // namespace
 
-void add_submit(CLI::App& app) {
+void add_submit(Command& app) {
   auto const a = std::make_shared<SubmitArguments>();
-  auto* submit_app = app.add_subcommand("submit", "Fill in a batch script and pass it to sbatch");
+  auto& submit_app = app.add_command("submit", "Fill in a batch script and pass it to sbatch");
   submit_app
-      ->add_option("template", a->script,
-                   "single-node, multi-node, requeue, array, debug, cpu-only, consolidate, or the "
-                   "path of a file")
-      ->required();
+      .add("template TEMPLATE", a->script,
+           "single-node, multi-node, requeue, array, debug, cpu-only, consolidate, or the "
+           "path of a file")
+      .required();
   static std::pair<char const*, char const*> const options[] = {
-      {"nodes", "Number of nodes"},
-      {"ntasks-per-node", "Ranks per node"},
-      {"cpus-per-task", "Cores per rank"},
+      {"nodes", "number of nodes"},
+      {"ntasks-per-node", "ranks per node"},
+      {"cpus-per-task", "cores per rank"},
       {"gpus-per-node", "GPUs per node"},
-      {"time", "Time limit"},
-      {"partition", "Partition"},
-      {"account", "Account"},
-      {"qos", "Quality of service"},
-      {"job-name", "Job name"},
-      {"array", "Array indices, such as 0-7%2"},
-      {"signal", "Signal before the time limit, such as USR1@600"},
-      {"output", "Log file, such as %x-%j.out"}};
+      {"time", "time limit"},
+      {"partition", "partition"},
+      {"account", "account"},
+      {"qos", "quality of service"},
+      {"job-name", "job name"},
+      {"array", "array indices, such as 0-7%2"},
+      {"signal", "signal before the time limit, such as USR1@600"},
+      {"output", "log file, such as %x-%j.out"}};
   a->named.reserve(std::size(options));
   for (auto const& [name, meaning] : options) {
     a->named.emplace_back(name, std::nullopt);
-    submit_app->add_option(std::string("--") + name, a->named.back().second, meaning);
+    submit_app.add(std::string("--") + name, a->named.back().second, meaning);
   }
-  submit_app
-      ->add_option("--sbatch", a->sbatch,
-                   "Any other option of sbatch, such as --sbatch=--constraint=gpu; can be repeated")
-      ->allow_extra_args(false);  // else CLI11 takes the -- that follows as the end of this list
-  submit_app->add_option("--after", a->after, "Start after this job has succeeded");
-  submit_app->add_option("--site", a->site,
-                         "Site profile: a name from slurm/sites, or the path of a file");
-  submit_app->add_flag("--dry-run", a->dry_run, "Print the script and do not submit it");
-  submit_app->add_flag("--no-check", a->unchecked,
-                       "Do not check the training arguments first, as for files that exist on the "
-                       "compute nodes only");
-  submit_app->add_option("arguments", a->words, "Arguments of the script, after --");
-  submit_app->callback([a] { submit(*a); });
+  submit_app.add("--sbatch", a->sbatch,
+                 "any other option of sbatch, such as --sbatch=--constraint=gpu; can be repeated");
+  submit_app.add("--after JOB", a->after, "start after this job has succeeded");
+  submit_app.add("--site SITE", a->site,
+                 "site profile: a name from slurm/sites, or the path of a file");
+  submit_app.add("--dry-run", a->dry_run, "print the script and do not submit it");
+  submit_app.add("--no-check", a->unchecked,
+                 "do not check the training arguments first, as for files that exist on the "
+                 "compute nodes only");
+  submit_app.add_rest("arguments ARGUMENTS", a->words, "arguments of the script, after --",
+                      Command::Rest::own);
+  submit_app.run([a] { submit(*a); });
 }
 
 }  // namespace tessera::cli

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/exact_sum.hpp"
 
 namespace tessera::comm {
 namespace {

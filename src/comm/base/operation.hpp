@@ -43,8 +43,8 @@ struct Operation {
   int root = -1;  ///< -1: none; the peer of a send or receive
   /// Elements of the data (broadcast, all_reduce, reduce), or of one rank's shard (the others).
   std::int64_t numel = 0;
-  std::int64_t stride = 0;  ///< of strided shards, in elements
-  std::int64_t offset = 0;  ///< of strided shards, in elements
+  std::int64_t stride = 0;  ///< stride of strided shards, in elements
+  std::int64_t offset = 0;  ///< offset of strided shards, in elements
   /// Number of the call on its Collectives object, from 1. Sends and receives count separately.
   std::uint64_t sequence = 0;
   std::array<char, 24> group{};  ///< name of the group, zero-terminated

@@ -51,13 +51,13 @@ class PeerLiveness {
   int world_rank(int rank) const;
   /// "rank 3 (host n017, process 4711)", with the rank in the job
   std::string describe(int rank) const;
-  /// The same of a rank in the job, which need not be in the group.
+  /// Describes a rank in the job, which need not be in the group.
   std::string describe_in_world(int world_rank) const;
 
  private:
   std::vector<Peer> peers_;
   topology::MpiSession const* session_;
-  /// Per rank: /proc of this process shows the start time that the peer has reported.
+  /// Whether /proc of this process shows the start time that the peer has reported, by rank.
   std::vector<char> observable_;
 };
 

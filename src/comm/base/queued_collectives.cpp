@@ -19,8 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Time that the destructor waits for operations in flight, and that wait() adds to the deadline.
-constexpr Deadline grace = 5s;
 /// A longer deadline could overflow the clock.
 constexpr Deadline longest = std::chrono::hours(24 * 365);
 

@@ -17,11 +17,14 @@
 
 namespace tessera::comm::detail {
 
+/// Time that a destructor waits for operations in flight, and that wait() adds to the deadline.
+inline constexpr Deadline grace = std::chrono::seconds(5);
+
 /// A network between simulated nodes, for tests and benchmarks on one machine: an operation takes
 /// longer by what its messages to other nodes would take.
 struct SimulatedNetwork {
   double latency_seconds = 0.0;   ///< per message
-  double bytes_per_second = 1.0;  ///< of a node, shared by its ranks
+  double bytes_per_second = 1.0;  ///< bandwidth of a node, shared by its ranks
 
   /// Parses "LATENCY_US,GB_PER_S". @throws ConfigError
   static SimulatedNetwork from_text(std::string const& text);
@@ -70,14 +73,14 @@ class QueuedCollectives final : public Collectives {
   /// @param send of an all_to_all_v
   Pending enqueue(Operation const& operation, memory::Event after,
                   std::function<void(Transport&)> body, Parts const* send = nullptr);
-  /// In the calling thread, which would wait for it. @pre may_run_in_caller()
+  /// Runs an operation in the calling thread, which would wait for it. @pre may_run_in_caller()
   Pending run_in_caller(Operation const& operation, memory::Event const& after,
                         std::function<void(Transport&)> const& body);
   /// Nothing is in flight and nothing has failed.
   bool may_run_in_caller() const;
   void wait_for_input(memory::Event const& after, Operation const& operation) const;
 
-  /// Of an operation between simulated nodes.
+  /// Returns the delay of an operation between simulated nodes.
   std::chrono::nanoseconds network_delay(Operation const& operation, Parts const* send) const;
 
   std::unique_ptr<Transport> transport_;

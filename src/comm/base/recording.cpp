@@ -235,7 +235,7 @@ class PlanningCollectives final : public Collectives {
   struct Data {
     char const* operation;
     Dtype dtype;
-    std::int64_t numel;  ///< of all ranks
+    std::int64_t numel;  ///< elements of all ranks
     std::int64_t sent;   ///< elements, by rank 0; 0 for the only rank
   };
   Data of_shards(char const* operation, Dtype dtype, std::int64_t count) const {

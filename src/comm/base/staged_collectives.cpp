@@ -19,8 +19,6 @@ using memory::Event;
 using memory::TensorView;
 using namespace std::chrono_literals;
 
-constexpr Deadline grace = 5s;
-
 /// One worker thread runs every operation, also those on host memory, so that the host's
 /// collectives see the same order on every rank.
 class StagedCollectives final : public Collectives {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/way_limits.hpp"
+#include "base/path_limits.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/streaming.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 
 /// Elements per tile: the accumulator stays in the L1 cache.
 constexpr std::int64_t tile = 1024;
-/// From this size on stores are non-temporal. Memory traffic falls from 4 to 3 bytes per byte of a
+/// Size from which on stores are non-temporal. Memory traffic falls from 4 to 3 bytes per byte of a
 /// reduction's result, as from 3 to 2 per byte of a copy. Smaller results may still be in a cache
 /// when they are read. Measured with tests/bench/collectives_bench.
 constexpr std::size_t large_result = std::size_t{16} << 20;

@@ -30,9 +30,9 @@ struct Target {
 void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
                    std::int64_t numel, Target const& target);
 
-/// As reduce_arrays() within each node, rounded to the dtype @p in, and then over the nodes: the
-/// order of two-level reductions. With one node it is reduce_arrays().
-/// @param nodes positions of each node's sources
+/// Reduces as reduce_arrays() within each node, rounds to the dtype @p in, and then reduces over
+/// the nodes: the order of two-level reductions. With one node it is reduce_arrays(). @param nodes
+/// positions of each node's sources
 void reduce_by_node(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
                     std::span<std::vector<std::size_t> const> nodes, std::int64_t numel,
                     Target const& target);

@@ -15,7 +15,7 @@ Counters& counters() {
   return instance;
 }
 
-/// Of this thread: it runs an operation that was counted.
+/// Whether this thread runs an operation that has been counted.
 thread_local bool is_counted = false;
 
 }  // namespace

@@ -45,8 +45,8 @@ class Transport {
                                            topology::RankGroup const& group) = 0;
   virtual void barrier(Operation const& operation) = 0;
 
-  /// From any thread: operations in flight fail when they next wait, and this rank takes part in no
-  /// further operation.
+  /// Any thread may call it: operations in flight fail when they next wait, and this rank takes
+  /// part in no further operation.
   virtual void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 

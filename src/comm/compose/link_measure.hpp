@@ -12,10 +12,10 @@ namespace tessera::comm::detail {
 /// @param leaders one rank per node; null on the others
 Links measure_links(Collectives& world, Collectives& node, Collectives* leaders);
 
-/// Of the text "INSIDE_US,INSIDE_GB_PER_S,BETWEEN_US,BETWEEN_GB_PER_S". @throws ConfigError
+/// Parses the text "INSIDE_US,INSIDE_GB_PER_S,BETWEEN_US,BETWEEN_GB_PER_S". @throws ConfigError
 Links links_from_text(std::string const& text);
 
-/// Those of the variable TESSERA_LINKS of rank 0, else as measured. Collective.
+/// Returns the links of the variable TESSERA_LINKS of rank 0, else measured ones. Collective.
 /// @throws ConfigError on all ranks
 Links links_of_job(Collectives& world, Collectives& node, Collectives* leaders);
 

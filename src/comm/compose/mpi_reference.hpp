@@ -1,5 +1,5 @@
 #pragma once
-/// The collective operations of the MPI library itself, blocking, as a yardstick.
+/// The collective operations of the MPI library itself, blocking, as a baseline.
 
 #include <string>
 

@@ -266,7 +266,7 @@ class TwoLevelCollectives final : public Collectives {
     }
     return {slot.memory.get(), dtype, {numel}};
   }
-  /// Of each rank, the shard of @p n elements that this rank carries in its node, one per window.
+  /// Returns the shards of @p n elements that this rank carries in its node, one per window.
   Parts carried_shards(std::int64_t n) const {
     Parts send = no_parts();
     for (int shard = 0; shard < size(); ++shard)

@@ -208,7 +208,7 @@ void MpiTransport::gather(Operation const& o, std::byte const* in, std::byte* ou
   }
 }
 
-/// Without the strided types of a reduce-scatter: the parts are contiguous.
+/// Uses no strided types, unlike a reduce-scatter: the parts are contiguous.
 void MpiTransport::all_to_all(Operation const& o, std::byte const* in, std::byte* out) {
   std::int64_t const chunk = chunk_numel(o, message_limit);
   for (std::int64_t first = 0; first < o.numel; first += chunk) {

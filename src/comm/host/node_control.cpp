@@ -50,7 +50,7 @@ static_assert(std::is_trivially_copyable_v<PostedOperation>);
 }  // namespace
 
 struct NodeControl::Header {
-  alignas(64) std::atomic<std::uint64_t> arrivals;   ///< of all ranks at all phases
+  alignas(64) std::atomic<std::uint64_t> arrivals;   ///< arrivals of all ranks at all phases
   alignas(64) std::atomic<std::uint32_t> completed;  ///< complete phases modulo 2^32; the futex
   std::atomic<std::uint32_t> sleepers;
 };
@@ -157,7 +157,7 @@ void NodeControl::check_missing(Operation const& o, PeerWait& wait) {
   }
 }
 
-/// Without a sleep; false when it does not.
+/// Polls without a sleep; false when the phase does not complete.
 bool NodeControl::completes_soon() const {
   bool const waits_itself = SynchronousCalls::active();
   bool const yielding = waits_itself && waiting_ == Waiting::yield;

@@ -60,7 +60,7 @@ class NodeControl {
   std::byte* staging(Rank rank, int half) const;
   int next_half() { return half_ = 1 - half_; }
 
-  /// From any thread: this rank takes part in no further phase. Ranks that wait for it fail
+  /// Any thread may call it: this rank takes part in no further phase. Ranks that wait for it fail
   /// immediately.
   void leave();
 

@@ -16,7 +16,7 @@ std::unique_ptr<Transport> make_process_transport(std::unique_ptr<MpiComm> comm,
   GroupMembers members = exchange_members(*comm, session);
   if (transport == NodeTransport::automatic)
     if (auto shared =
-            ShmTransport::try_make(comm, members, session, deadline, way_limits(comm->size())))
+            ShmTransport::try_make(comm, members, session, deadline, path_limits(comm->size())))
       return shared;
   return std::make_unique<MpiTransport>(std::move(comm), std::move(members), session, deadline,
                                         transport);

@@ -12,8 +12,8 @@ namespace tessera::comm::detail {
 
 std::shared_ptr<void> SharedHeap::add(SharedAllocation allocation, std::string name,
                                       memory::Purpose purpose) {
-  std::byte* const data = allocation.own.data();
-  memory::MemoryTracker::of_process().add(purpose, name, allocation.own.bytes());
+  std::byte* const data = allocation.own_mapping.data();
+  memory::MemoryTracker::of_process().add(purpose, name, allocation.own_mapping.bytes());
   {
     std::lock_guard lock(mutex_);
     allocation.number = ++next_number_;
@@ -35,7 +35,7 @@ void SharedHeap::release(std::byte const* data, std::string const& name,
     by_number_.erase(freed.number);
     by_address_.erase(found);
   }
-  memory::MemoryTracker::of_process().remove(purpose, name, freed.own.bytes());
+  memory::MemoryTracker::of_process().remove(purpose, name, freed.own_mapping.bytes());
 }
 
 std::optional<SharedHeap::Position> SharedHeap::find(std::byte const* data) const {
@@ -44,7 +44,7 @@ std::optional<SharedHeap::Position> SharedHeap::find(std::byte const* data) cons
   if (after == by_address_.begin()) return std::nullopt;
   auto const& [start, allocation] = *--after;
   auto const offset = static_cast<std::uint64_t>(data - start);
-  if (offset >= allocation.own.bytes()) return std::nullopt;
+  if (offset >= allocation.own_mapping.bytes()) return std::nullopt;
   return Position{allocation.number, offset};
 }
 
@@ -58,7 +58,7 @@ std::byte const* SharedHeap::peer_address(int rank, Position position) const {
                    "rank");
   auto const& allocation = by_address_.at(found->second);
   auto const& peer = allocation.peers[static_cast<std::size_t>(rank)];
-  return (peer.data() ? peer.data() : allocation.own.data()) + position.offset_bytes;
+  return (peer.data() ? peer.data() : allocation.own_mapping.data()) + position.offset_bytes;
 }
 
 SharedAllocator::Outcome SharedAllocator::worst_outcome(Operation const& o, Outcome own,
@@ -114,8 +114,8 @@ std::shared_ptr<void> SharedAllocator::allocate(Operation const& o, std::string 
   Outcome outcome = attempt([&] {
     memory::require_available(name, o.bytes(), static_cast<std::size_t>(group_.size));
     file = SharedFile::create(o.bytes());
-    if (file.is_open()) allocation.own = Mapping(file, o.bytes(), Access::read_write);
-    return allocation.own.data() != nullptr;
+    if (file.is_open()) allocation.own_mapping = Mapping(file, o.bytes(), Access::read_write);
+    return allocation.own_mapping.data() != nullptr;
   });
   throw_if_out_of_memory(outcome = worst_outcome(o, outcome, &file, worst_rank));
   if (outcome == Outcome::done)

@@ -20,7 +20,7 @@ namespace tessera::comm::detail {
 /// Made by one collective call, so that its number is the same on every rank.
 struct SharedAllocation {
   std::int64_t number = 0;
-  Mapping own;
+  Mapping own_mapping;
   std::vector<Mapping> peers;  ///< by rank, read-only; not mapped for this rank
 };
 

@@ -104,13 +104,13 @@ namespace {
 
 /// @param call process_vm_readv or process_vm_writev
 template <class Call>
-int transfer(Call call, PeerAddress there, std::byte* here, std::size_t bytes) {
+int transfer(Call call, PeerAddress remote_address, std::byte* here, std::size_t bytes) {
   constexpr std::size_t most = std::size_t{1} << 30;  // a call moves less than 2 GiB
   for (std::size_t done = 0; done < bytes;) {
     std::size_t const count = std::min(bytes - done, most);
     iovec const local{here + done, count};
-    iovec const remote{reinterpret_cast<void*>(there.at + done), count};
-    ssize_t const n = call(static_cast<pid_t>(there.pid), &local, 1, &remote, 1, 0);
+    iovec const remote{reinterpret_cast<void*>(remote_address.address + done), count};
+    ssize_t const n = call(static_cast<pid_t>(remote_address.pid), &local, 1, &remote, 1, 0);
     if (n < 0) return errno;
     if (n == 0) return EFAULT;
     done += static_cast<std::size_t>(n);

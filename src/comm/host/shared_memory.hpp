@@ -62,7 +62,7 @@ class Mapping {
 /// An address in another process.
 struct PeerAddress {
   std::int64_t pid = 0;
-  std::uint64_t at = 0;  ///< 0: none
+  std::uint64_t address = 0;  ///< 0: none
 };
 PeerAddress address_in_this_process(void const* data);
 

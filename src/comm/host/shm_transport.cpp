@@ -12,7 +12,8 @@
 namespace tessera::comm::detail {
 namespace {
 
-/// Of rank 0, in the check whether ranks can access each other's memory.
+/// Word that the other ranks read from rank 0's memory to check whether ranks can access each
+/// other's memory.
 constexpr std::uint64_t first_word = 0x7465737365726121u;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
@@ -36,7 +37,7 @@ Mapping map_control(MpiComm const& comm) {
 std::unique_ptr<ShmTransport> ShmTransport::try_make(std::unique_ptr<MpiComm>& comm,
                                                      GroupMembers& members,
                                                      topology::MpiSession const& session,
-                                                     Deadline deadline, WayLimits const& limits) {
+                                                     Deadline deadline, PathLimits const& limits) {
   if (members.by_node.size() != 1) return nullptr;
   Mapping mapping = map_control(*comm);
   if (!mapping.data()) {
@@ -51,7 +52,7 @@ std::unique_ptr<ShmTransport> ShmTransport::try_make(std::unique_ptr<MpiComm>& c
 
 ShmTransport::ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, Mapping mapping,
                            topology::MpiSession const& session, Deadline deadline,
-                           WayLimits const& limits)
+                           PathLimits const& limits)
     : ProcessTransport(std::move(comm), std::move(members), session, deadline,
                        NodeTransport::automatic),
       group_{rank(), size(), {}},
@@ -70,9 +71,10 @@ int ShmTransport::access_words(int q) const {
   std::uint64_t theirs = 0;
   int const error = read_peer_memory(words, reinterpret_cast<std::byte*>(&theirs), sizeof theirs);
   if (error != 0) return error;
-  if (theirs != first_word + to_size(q)) return ESRCH;  // the same number is another process here
+  // another process of this namespace may have that number
+  if (theirs != first_word + to_size(q)) return ESRCH;
   std::uint64_t const& own = words_.front();
-  return write_peer_memory({words.pid, words.at + (to_size(group_.rank) + 1) * sizeof own},
+  return write_peer_memory({words.pid, words.address + (to_size(group_.rank) + 1) * sizeof own},
                            reinterpret_cast<std::byte const*>(&own), sizeof own);
 }
 
@@ -121,7 +123,7 @@ bool ShmTransport::post_source(Operation const& o, Source const& source) {
   control_.post(own);
   for (int q = 0; q < group_.size; ++q) {
     auto const& a = control_.posted(q);
-    if (provides(source, q) && a.segment < 0 && a.memory.at == 0) return false;
+    if (provides(source, q) && a.segment < 0 && a.memory.address == 0) return false;
   }
   return true;
 }
@@ -134,7 +136,7 @@ ShmTransport::Chunk ShmTransport::direct_chunk(Operation const& o) const {
     if (a.segment >= 0)
       chunk.base[to_size(q)] = allocator_.heap().peer_address(q, {a.segment, a.offset_bytes});
     else
-      chunk.base[to_size(q)] = reinterpret_cast<std::byte const*>(a.memory.at);
+      chunk.base[to_size(q)] = reinterpret_cast<std::byte const*>(a.memory.address);
     chunk.is_private[to_size(q)] = a.segment < 0 && q != group_.rank;
   }
   return chunk;
@@ -144,7 +146,7 @@ void ShmTransport::copy(Operation const& o, Part const& from, std::byte* to, std
   int const q = from.private_to;
   if (q < 0) return copy_bytes(to, from.data, bytes);
   PeerAddress address = control_.posted(q).memory;
-  address.at = reinterpret_cast<std::uintptr_t>(from.data);
+  address.address = reinterpret_cast<std::uintptr_t>(from.data);
   int const error = read_peer_memory(address, to, bytes);
   if (error != 0) fail(o, "reading", q, bytes, error);
 }
@@ -229,7 +231,7 @@ void ShmTransport::broadcast_from_both(Operation const& o, std::byte* data) {
     for (int i = 1; i < group_.size; ++i) {
       int const q = (o.root + i) % group_.size;
       PeerAddress const to = control_.posted(q).memory;
-      int const error = write_peer_memory({to.pid, to.at + read}, data + read, written);
+      int const error = write_peer_memory({to.pid, to.address + read}, data + read, written);
       if (error != 0) fail(o, "writing", q, written, error);
     }
   control_.synchronize(o);
@@ -304,8 +306,8 @@ void ShmTransport::all_to_all(Operation const& o, std::byte const* in, std::byte
   exchange(parts, {in, group_.size, o.numel, -1}, [&](Chunk const& c) {
     for (int i = 0; i < group_.size; ++i) {
       int const q = (group_.rank + i) % group_.size;
-      copy_bytes(out + to_size(q * o.numel + c.first) * o.element_bytes(), c.at(q, group_.rank),
-                 to_size(c.count) * o.element_bytes());
+      copy_bytes(out + to_size(q * o.numel + c.first) * o.element_bytes(),
+                 c.shard_of(q, group_.rank), to_size(c.count) * o.element_bytes());
     }
   });
 }
@@ -361,15 +363,15 @@ void ShmTransport::reduce_direct(Operation const& o, std::byte* data) {
   control_.synchronize(o);
 }
 
-/// As reduce_direct(), through staging halves: they have what a rank's peers read, its data of
-/// their slices and the result of its own.
+/// Reduces like reduce_direct(), but through staging halves, from which a rank's peers read its
+/// data of their slices and the result of its own.
 void ShmTransport::reduce_staged(Operation const& o, std::byte* data) {
   auto const max_numel = static_cast<std::int64_t>(NodeControl::half_bytes / o.element_bytes());
   for (std::int64_t first = 0; first < o.numel; first += max_numel) {
     std::int64_t const count = std::min(max_numel, o.numel - first);
     std::byte* const here = data + to_size(first) * o.element_bytes();
     Chunk chunk = stage(o, {}, first, count);
-    std::byte* const half = const_cast<std::byte*>(chunk.at(group_.rank));
+    std::byte* const half = const_cast<std::byte*>(chunk.shard_of(group_.rank));
     chunk.base[to_size(group_.rank)] = here;
     Slice const own = slice_of(count, group_.size, Rank(group_.rank));
     std::size_t const begin = to_size(own.begin) * o.element_bytes(),

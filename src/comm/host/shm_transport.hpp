@@ -4,13 +4,13 @@
 /// Peers read data in memory of allocate() in place, and private memory by process_vm_readv where
 /// the system permits it (direct); else data is copied through staging buffers in chunks. All ranks
 /// use the same path: direct when the data of every rank that is read can be read. From which sizes
-/// on is in way_limits.hpp.
+/// on is in path_limits.hpp.
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "base/way_limits.hpp"
+#include "base/path_limits.hpp"
 #include "host/node_control.hpp"
 #include "host/process_transport.hpp"
 #include "host/shared_heap.hpp"
@@ -24,7 +24,7 @@ class ShmTransport final : public ProcessTransport {
   static std::unique_ptr<ShmTransport> try_make(std::unique_ptr<MpiComm>& comm,
                                                 GroupMembers& members,
                                                 topology::MpiSession const& session,
-                                                Deadline deadline, WayLimits const& limits);
+                                                Deadline deadline, PathLimits const& limits);
 
   char const* name() const override { return "shared memory"; }
 
@@ -66,17 +66,17 @@ class ShmTransport final : public ProcessTransport {
     std::vector<std::byte const*> base;  ///< by rank: element `first` of shard 0
     std::size_t stride_bytes = 0;        ///< from shard to shard
     std::vector<char> is_private;        ///< by rank; empty: none
-    std::byte const* at(int rank, std::int64_t shard = 0) const {
+    std::byte const* shard_of(int rank, std::int64_t shard = 0) const {
       return base[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(shard) * stride_bytes;
     }
     Part part(int rank, std::int64_t shard = 0, std::size_t offset_bytes = 0) const {
       bool const apart = !is_private.empty() && is_private[static_cast<std::size_t>(rank)];
-      return {at(rank, shard) + offset_bytes, apart ? rank : -1};
+      return {shard_of(rank, shard) + offset_bytes, apart ? rank : -1};
     }
   };
 
   ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, Mapping mapping,
-               topology::MpiSession const& session, Deadline deadline, WayLimits const& limits);
+               topology::MpiSession const& session, Deadline deadline, PathLimits const& limits);
 
   /// Makes the sources of all ranks readable, chunk by chunk, and calls @p consume(chunk) for each.
   template <class Consume>
@@ -96,7 +96,7 @@ class ShmTransport final : public ProcessTransport {
   /// 0, or errno of an access to the words of another rank. Each rank has one to read, then one for
   /// each rank to write.
   int access_words(int rank) const;
-  /// After @p error of an access to the memory of @p rank.
+  /// Throws the error of an access to the memory of @p rank that failed with @p error.
   [[noreturn]] void fail(Operation const& operation, char const* access, int rank,
                          std::size_t bytes, int error);
   void copy(Operation const& operation, Part const& from, std::byte* to, std::size_t bytes);
@@ -114,10 +114,10 @@ class ShmTransport final : public ProcessTransport {
   Group group_;
   NodeControl control_;
   SharedAllocator allocator_;
-  WayLimits limits_;
+  PathLimits limits_;
   std::optional<bool> can_access_peers_;
   std::vector<std::uint64_t> words_;  ///< while can_access_peers() finds out
-  std::vector<std::byte> copies_;     ///< of the peers' private memory, while it is reduced
+  std::vector<std::byte> copies_;     ///< copies of the peers' private memory, while it is reduced
 };
 
 }  // namespace tessera::comm::detail

@@ -10,6 +10,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/process.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -42,6 +43,7 @@ ncclConfig_t non_blocking([[maybe_unused]] char const* name, NcclLimits limits) 
 void NcclComm::start(int ranks, ncclUniqueId const& id) {
   auto config = non_blocking(name_.c_str(), limits_);
   ncclResult_t status = ncclSuccess;
+  memory::trim_device_pool();  // NCCL's buffers are no memory of the pool
   {
     std::lock_guard const lock(mutex_);
     status = ncclCommInitRankConfig(&comm_, ranks, id, rank_, &config);
@@ -55,6 +57,7 @@ void NcclComm::start(int ranks, ncclUniqueId const& id) {
 void NcclComm::split_from(NcclComm& parent, int color, int key) {
   std::string const what = concat("ncclCommSplit for ", name_);
   auto config = non_blocking(name_.c_str(), limits_);
+  memory::trim_device_pool();
   parent.call(what, [&](ncclComm_t comm) {
     return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &config);
   });
@@ -69,7 +72,7 @@ void NcclComm::call(std::string const& what, std::function<ncclResult_t(ncclComm
     expect_open(what);
     status = body(comm_);
   }
-  // ncclCommSplit and ncclCommWindowRegister report success and go on in a thread of NCCL's.
+  // ncclCommSplit and ncclCommWindowRegister report success and continue in a thread of NCCL's.
   if (status == ncclSuccess) status = async_error(what);
   wait_until_done(status, what);
 }

@@ -44,7 +44,8 @@ class NcclComm {
   /// @throws PeerLostError naming @p what after the deadline, or when a peer or the network has
   /// failed; InternalError otherwise
   void call(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
-  /// As call(), between ncclGroupStart and ncclGroupEnd; @p body returns at the first error.
+  /// Calls @p body between ncclGroupStart and ncclGroupEnd, with the errors of call(); @p body
+  /// returns at the first error.
   void group(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
   /// Checks for an error that a peer or the network has caused. @throws PeerLostError naming @p
   /// what

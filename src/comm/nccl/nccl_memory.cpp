@@ -96,7 +96,7 @@ struct NcclMemory::Registrations {
   bool aborted() const noexcept {
     return std::any_of(comms.begin(), comms.end(), [](auto* comm) { return !comm->is_open(); });
   }
-  /// Whether the streams complete all their work within a time that does not hold up the end of a
+  /// Whether the streams complete all their work within a time that does not delay the end of a
   /// run after an error.
   bool streams_complete() noexcept {
     bool const after_error = aborted() || std::uncaught_exceptions() > 0;
@@ -135,10 +135,9 @@ class NcclMemory::Allocation {
   Allocation(std::shared_ptr<Registrations> registrations, std::string name,
              memory::Purpose purpose, std::size_t bytes)
       : registrations_(std::move(registrations)), block_{nullptr, std::move(name), purpose, bytes} {
-    if (ncclMemAlloc(&block_.data, bytes) != ncclSuccess) {
-      cudaGetLastError();  // clears the error, so that no later call reports it
-      block_.data = nullptr;
-      return;
+    if (!allocate()) {
+      memory::trim_device_pool();
+      if (!allocate()) return;
     }
     memory::MemoryTracker::of_device().add(purpose, block_.name, bytes);
   }
@@ -151,6 +150,13 @@ class NcclMemory::Allocation {
   void* data() const { return block_.data; }
 
  private:
+  bool allocate() {
+    if (ncclMemAlloc(&block_.data, block_.bytes) == ncclSuccess) return true;
+    cudaGetLastError();  // clears the error, so that no later call reports it
+    block_.data = nullptr;
+    return false;
+  }
+
   std::shared_ptr<Registrations> registrations_;
   Block block_;
 };
@@ -165,7 +171,8 @@ NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms, NcclWind
 void NcclMemory::close() noexcept { registrations_->close(); }
 
 void NcclMemory::log_once(std::string const& text) {
-  if (!std::exchange(logged_, true)) log::debug(concat("NCCL: ", text, ". Logged once"));
+  if (!std::exchange(logged_, true) && host_.rank() == 0)
+    log::warning(concat("NCCL: ", text, ", which may be slower. Logged once"));
 }
 
 /// Registers memory in one way on all ranks. A failed window ends the communicators: NCCL reports
@@ -186,9 +193,8 @@ NcclMemoryKind NcclMemory::enter(std::string const& name, void* data, std::size_
     if (agree(host_, mine)) return NcclMemoryKind::window;
     registrations_->remove(data);
     windows_.possible = false;
-    log_once(
-        "it makes no symmetric windows on every rank; memory is registered by "
-        "ncclCommRegister");
+    log_once(concat("there is no symmetric window for ", name, " (", bytes,
+                    " bytes) on every rank; memory is registered by ncclCommRegister"));
   }
   TESSERA_VALIDATE(!windows_.required, ConfigError, "--nccl_cta_policy zero: copy engines need ",
                    name,

@@ -3,7 +3,6 @@
 #include <yaml.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <fstream>
@@ -69,7 +68,7 @@ void add_launch(OptionTable& t) {
 void add_deepspeed(OptionTable& t) {
   std::string const d = "deepspeed_config.";
   t.add(path, d + "deepspeed_config_file", {}, "a DeepSpeed JSON; the same as --deepspeed");
-  t.add(integer, d + "zero_stage", 2, "ZeRO stage").at_least(0).at_most(3);
+  t.add(integer, d + "zero_stage", 2, "ZeRO stage").between(0, 3);
   t.add(integer, d + "gradient_accumulation_steps", {}, "micro-steps per optimizer step")
       .at_least(1);
   t.add(real, d + "gradient_clipping", {}, "clip the global gradient norm").at_least(0);
@@ -416,15 +415,11 @@ OptionTable build_fsdp_table() {
   return t;
 }
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 /// PyTorch's name of the second hybrid strategy begins with '_'.
 std::optional<Strategy> strategy_of(std::string const& name) {
   for (auto const& strategy : strategies)
-    if (lower(name) == strategy.name || lower(name) == concat('_', strategy.name)) return strategy;
+    if (lower_case(name) == strategy.name || lower_case(name) == concat('_', strategy.name))
+      return strategy;
   return std::nullopt;
 }
 
@@ -467,9 +462,9 @@ class FsdpReader {
     if (value.is_string()) split(value.as_string());
     if (value.is_array())
       for (auto const& item : value.as_array()) split(item.is_string() ? item.as_string() : "?");
-    if (out.size() == 1 && (lower(out[0]) == "true" || lower(out[0]) == "false"))
-      out = lower(out[0]) == "true" ? std::vector<std::string>{"full_shard"}
-                                    : std::vector<std::string>{};
+    if (out.size() == 1 && (lower_case(out[0]) == "true" || lower_case(out[0]) == "false"))
+      out = lower_case(out[0]) == "true" ? std::vector<std::string>{"full_shard"}
+                                         : std::vector<std::string>{};
     return out;
   }
 
@@ -483,11 +478,11 @@ class FsdpReader {
 
   void read_word(std::string const& word) {
     if (auto const strategy = strategy_of(word)) return choose(*strategy, "--fsdp");
-    if (lower(word) == "offload") {
+    if (lower_case(word) == "offload") {
       choice_.offloads = true;
       return;
     }
-    if (lower(word) == "auto_wrap") {
+    if (lower_case(word) == "auto_wrap") {
       choice_.notes.emplace_back(
           "fsdp: auto_wrap has no effect, a ZeRO unit is a transformer block");
       return;
@@ -515,7 +510,7 @@ class FsdpReader {
   }
 
   void read_strategy(char const* name, ConfigTree const& given) {
-    std::string text = given.is_string() ? lower(given.as_string()) : lower(given.dump());
+    std::string text = given.is_string() ? lower_case(given.as_string()) : lower_case(given.dump());
     if (text == "auto") return;
     constexpr char const* by_number[] = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
                                          "hybrid_shard_zero2"};  // torch's ShardingStrategy from 1

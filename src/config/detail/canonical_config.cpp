@@ -1,20 +1,15 @@
 #include "detail/resolvers.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "tessera/config/option_table.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config::detail {
 namespace {
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 /// The section's type in the table's spelling, checked before its parameters: those of a refused
 /// type are not known.
@@ -30,9 +25,9 @@ void canonicalize_type(ConfigTree& tree, std::string const& section, std::string
   std::string type = given->as_string();
   if (section == "optimizer") {
     for (auto const& choice : option.choices)
-      if (lower(choice) == lower(type)) type = choice;
+      if (lower_case(choice) == lower_case(type)) type = choice;
     for (auto const& [refused, why] : option.exceptions)
-      if (lower(refused) == lower(type)) type = refused;
+      if (lower_case(refused) == lower_case(type)) type = refused;
   }
   checked_value(option, type, source + ": " + name, Audience::key);
   tree[section].set("type", type);
@@ -110,7 +105,7 @@ CanonicalConfig canonical_config(ConfigTree tree, std::string const& source) {
   // Accelerate writes infinity for "never"
   if (auto const* steps = out.tree.find("steps_per_print"); steps && steps->is_string())
     for (char const* endless : {"inf", ".inf", "infinity"})
-      if (lower(steps->as_string()) == endless) {
+      if (lower_case(steps->as_string()) == endless) {
         out.tree.set("steps_per_print", 0);
         break;
       }

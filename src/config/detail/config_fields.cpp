@@ -1,4 +1,7 @@
+#include "detail/option_rows.hpp"
 #include "detail/resolvers.hpp"
+
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -26,13 +29,13 @@ ConfigTree text_or_null(std::filesystem::path const& path) {
 
 template <class Visitor>
 void visit_reporting(Visitor&& visit, Reporting const& r) {
-  visit("steps_per_print", r.steps_per_print);
-  visit("wall_clock_breakdown", r.wall_clock_breakdown);
-  visit("memory_breakdown", r.memory_breakdown);
-  visit("dump_state", r.dump_state);
-  visit("tensorboard", text_or_null(r.tensorboard));
-  visit("csv_monitor", text_or_null(r.csv));
-  visit("trainer_tensorboard", text_or_null(r.trainer_tensorboard));
+  visit("steps_per_print", r.steps_per_print, Resume::reported);
+  visit("wall_clock_breakdown", r.wall_clock_breakdown, Resume::reported);
+  visit("memory_breakdown", r.memory_breakdown, Resume::reported);
+  visit("dump_state", r.dump_state, Resume::reported);
+  visit("tensorboard", text_or_null(r.tensorboard), Resume::reported);
+  visit("csv_monitor", text_or_null(r.csv), Resume::reported);
+  visit("trainer_tensorboard", text_or_null(r.trainer_tensorboard), Resume::reported);
   ConfigTree profiler, logger;
   if (auto const& p = r.flops_profiler)
     profiler.set("profile_step", p->step)
@@ -40,11 +43,11 @@ void visit_reporting(Visitor&& visit, Reporting const& r) {
         .set("top_modules", p->top_units)
         .set("detailed", p->detailed)
         .set("output_file", text_or_null(p->output_file));
-  visit("flops_profiler", profiler);
+  visit("flops_profiler", profiler, Resume::reported);
   if (auto const& l = r.comms_logger)
     logger.set("verbose", l->verbose)
         .set("prof_ops", ConfigTree::Array(l->operations.begin(), l->operations.end()));
-  visit("comms_logger", logger);
+  visit("comms_logger", logger, Resume::reported);
 }
 
 ConfigTree tree_of(std::optional<Tuning> const& tuning) {
@@ -64,8 +67,8 @@ ConfigTree tree_of(std::optional<Tuning> const& tuning) {
 
 template <class Visitor>
 void visit_offload(Visitor&& visit, Offload const& o) {
-  visit("offload_optimizer", name_of(o.optimizer));
-  visit("offload_param", name_of(o.parameters));
+  visit("offload_optimizer", name_of(o.optimizer), Resume::reported);
+  visit("offload_param", name_of(o.parameters), Resume::reported);
   if (o.parameters != OffloadDevice::none)
     visit("offload_param_pin_memory", o.parameters_pin_memory);
   if (o.optimizer != OffloadDevice::none) {
@@ -94,11 +97,13 @@ void visit_offload(Visitor&& visit, Offload const& o) {
 
 template <class Visitor>
 void visit_groups(Visitor&& visit, ResolvedConfig const& c) {
-  visit("shard_group_size", c.shards_within_nodes && c.shard_group_size == 0 && c.stage > 0
-                                ? ConfigTree("ranks of a node")
-                                : ConfigTree(c.shard_group_size));
-  visit("hierarchical_gather", c.hierarchical_gather);
-  visit("secondary_group_size", c.secondary_group_size);
+  visit("shard_group_size",
+        c.shards_within_nodes && c.shard_group_size == 0 && c.stage > 0
+            ? ConfigTree("ranks of a node")
+            : ConfigTree(c.shard_group_size),
+        Resume::reported);
+  visit("hierarchical_gather", c.hierarchical_gather, Resume::reported);
+  visit("secondary_group_size", c.secondary_group_size, Resume::reported);
   visit("quantized_weights", c.quantized_weights);
   visit("quantized_gradients", c.quantized_gradients);
   if (c.error_feedback)
@@ -110,10 +115,10 @@ void visit_groups(Visitor&& visit, ResolvedConfig const& c) {
 /// Calls visit(name, field) for every resolved value.
 template <class Visitor>
 void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
-  visit("world_size", std::int64_t{c.world_size});
+  visit("world_size", std::int64_t{c.world_size}, Resume::reported);
   visit("train_batch_size", c.train_batch_size);
-  visit("micro_batch_size", c.micro_batch_size);
-  visit("accumulation_steps", c.accumulation_steps);
+  visit("micro_batch_size", c.micro_batch_size, Resume::reported);
+  visit("accumulation_steps", c.accumulation_steps, Resume::reported);
   visit("dtype", name_of(c.dtype));
   visit("product_dtype", name_of(c.product_dtype));
   visit("fp8", c.fp8);
@@ -135,32 +140,31 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("prescale_gradients", c.prescale_gradients);
   visit("gradient_predivide_factor", c.gradient_predivide_factor);
   visit("gradient_allreduce_op", c.gradient_allreduce_op);
-  visit("reduce_scatter", c.reduce_scatter);
-  visit("stage", c.stage);
+  visit("reduce_scatter", c.reduce_scatter, Resume::reported);
+  visit("stage", c.stage, Resume::reported);
   visit_groups(visit, c);
-  visit("reproducible_world", c.reproducible_world);
-  visit("reduce_once", c.reduce_once);
-  visit("overlap_comm", c.overlap_comm);
-  visit("gather_16bit_weights", c.gather_16bit_weights);
-  visit("reduce_bucket_size", c.reduce_bucket_size);
-  visit("allgather_bucket_size", c.allgather_bucket_size);
-  visit("prefetch_bucket_size", c.prefetch_bucket_size);
-  visit("param_persistence_threshold", c.param_persistence_threshold);
-  visit("max_live_parameters", c.max_live_parameters);
+  for (auto const& field : argument_rows().fields)
+    if (field.resolved)
+      visit(field.name, field.resolved(c), argument_table().find(field.name)->resume_class);
+  visit("overlap_comm", c.overlap_comm, Resume::reported);
+  visit("gather_16bit_weights", c.gather_16bit_weights, Resume::reported);
+  visit("reduce_bucket_size", c.reduce_bucket_size, Resume::reported);
+  visit("allgather_bucket_size", c.allgather_bucket_size, Resume::reported);
+  visit("prefetch_bucket_size", c.prefetch_bucket_size, Resume::reported);
+  visit("param_persistence_threshold", c.param_persistence_threshold, Resume::reported);
+  visit("max_live_parameters", c.max_live_parameters, Resume::reported);
   visit_offload(visit, c.offload);
-  visit("cpu_checkpointing", c.cpu_checkpointing);
+  visit("cpu_checkpointing", c.cpu_checkpointing, Resume::reported);
   visit("learning_rate", c.learning_rate);
   visit_optimizer(visit, c.optimizer);
   visit("max_grad_norm", c.max_grad_norm);
-  visit("label_smoothing", c.label_smoothing);
-  visit("neftune_noise_alpha", c.neftune_noise_alpha);
   visit("scheduler", c.scheduler);
   visit("lr_scheduler_type", c.lr_scheduler_type);
   visit("lr_scheduler_kwargs", c.lr_scheduler_kwargs);
   visit("warmup_steps", c.warmup_steps);
   visit("drop_last", c.drop_last);
   visit_reporting(visit, c.reporting);
-  visit("tuning", tree_of(c.tuning));
+  visit("tuning", tree_of(c.tuning), Resume::reported);
 }
 
 }  // namespace
@@ -168,7 +172,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
 ConfigTree describe_fields(ResolvedConfig const& config) {
   auto out = ConfigTree::object();
   visit_fields(
-      [&](char const* name, auto const& field) {
+      [&](std::string const& name, auto const& field, Resume = Resume::training) {
         auto const origin = config.origins.find(name);
         auto entry = ConfigTree::object();
         entry.set("value", field);
@@ -181,17 +185,23 @@ ConfigTree describe_fields(ResolvedConfig const& config) {
 }
 
 void copy_arguments(TrainingArguments const& arguments, ResolvedConfig& config) {
-  auto const from = [&](char const* field, char const* flag) {
-    config.origins[field] = arguments.values.origin(flag);
-  };
-  config.label_smoothing = arguments.label_smoothing_factor;
-  from("label_smoothing", "label_smoothing_factor");
-  config.neftune_noise_alpha = arguments.neftune_noise_alpha.value_or(0.0);
-  from("neftune_noise_alpha", "neftune_noise_alpha");
-  config.reproducible_world = arguments.reproducible == "world";
-  from("reproducible_world", "reproducible");
-  config.reduce_once = arguments.reduce_once;
-  from("reduce_once", "reduce_once");
+  static_cast<EngineOptions&>(config) = arguments;
+  for (auto const& field : argument_rows().fields)
+    if (field.resolved) config.origins[field.name] = arguments.values.origin(field.name);
 }
 
 }  // namespace tessera::config::detail
+
+namespace tessera::config {
+
+Resume resume_of_resolved(std::string_view name) {
+  Resume out = Resume::training;
+  detail::visit_fields(
+      [&](std::string_view field, auto const&, Resume resume = Resume::training) {
+        if (field == name) out = resume;
+      },
+      ResolvedConfig());
+  return out;
+}
+
+}  // namespace tessera::config

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -16,23 +17,19 @@ void add_zero(OptionTable& t) {
   std::string const z = "zero_optimization.";
   t.add(integer, z + "stage", 0,
         "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also weights")
-      .at_least(0)
-      .at_most(3);
+      .between(0, 3);
   t.add(boolean, z + "overlap_comm", {},
         "false: no overlap of gradient reduction with backward; none: overlap, with the same "
-        "results")
-      .auto_is(by_default);
+        "results");
   t.add(boolean, z + "reduce_scatter", true,
-        "stages 1 and 2: false divides gradients as prescale_gradients says; both reduce-scatter")
-      .auto_is(by_default);
+        "stages 1 and 2: false divides gradients as prescale_gradients says; both reduce-scatter");
   t.add(integer, z + "reduce_bucket_size", 500000000, "gradients per reduction")
       .at_least(1)
       .unit("elements")
       .auto_is("hidden_size^2");
   t.add(integer, z + "allgather_bucket_size", 500000000, "stages 1 and 2: weights per all-gather")
       .at_least(1)
-      .unit("elements")
-      .auto_is(by_default);
+      .unit("elements");
 }
 
 void add_zero_stage3(OptionTable& t) {
@@ -55,32 +52,27 @@ void add_zero_stage3(OptionTable& t) {
         "stage 3: most weights gathered at a time")
       .at_least(0)
       .unit("elements")
-      .alias(z + "max_live_parameters")
-      .auto_is(by_default);
+      .alias(z + "max_live_parameters");
   t.add(integer, z + "stage3_max_reuse_distance", 1000000000,
         "stage 3: keep weights that are used again within this distance")
       .at_least(0)
       .unit("elements")
       .alias(z + "max_reuse_distance")
-      .auto_is(by_default)
       .hint("no effect: only stage3_max_live_parameters decides");
   t.add(integer, z + "stage3_model_persistence_threshold", {},
         "stage 3: limit of all kept parameters")
       .at_least(0)
       .unit("elements")
       .alias(z + "model_persistence_threshold")
-      .auto_is(by_default)
       .hint("no effect: a unit is gathered in one all-gather");
   t.add(integer, z + "sub_group_size", 1000000000, "stage 3: elements per optimizer update")
       .at_least(1)
       .unit("elements")
-      .auto_is(by_default)
       .hint("no effect on results; with offload_optimizer the size of a tile");
   t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false,
         "checkpoints and the final model include the weights in the working precision")
       .alias(z + "gather_16bit_weights_on_model_save")
-      .alias(z + "stage3_gather_fp16_weights_on_model_save")
-      .auto_is(by_default);
+      .alias(z + "stage3_gather_fp16_weights_on_model_save");
 }
 
 void add_zero_without_effect(OptionTable& t) {
@@ -99,30 +91,24 @@ void add_zero_without_effect(OptionTable& t) {
         {"parameter_alignment", false, "align parameters"},
         {"save_muon_momentum_buffer_in_memory", false, "option of the Muon optimizer"},
         {"grad_hooks", true, "hooks on gradients"}})
-    t.add(boolean, z + name, preset, meaning).auto_is(by_default).hint(same_result);
+    t.add(boolean, z + name, preset, meaning).hint(same_result);
   t.add(boolean, z + "contiguous_gradients", true, "copy gradients to one buffer")
-      .auto_is(by_default)
       .hint("no effect: kernels write the gradients of a unit into one buffer");
   t.add(boolean, z + "round_robin_gradients", false,
         "assign parameters to ranks in round-robin order")
-      .auto_is(by_default)
       .hint("no effect: every rank has a shard of the same size of every unit");
   t.add(boolean, z + "load_from_fp32_weights", true,
         "resume from the fp32 master weights; false: from the 16-bit weights")
-      .auto_is(by_default)
       .hint("no effect: a resume always restores the fp32 master weights");
   char const* const gathers = "no effect: weights are gathered in place, unit by unit";
   t.add(boolean, z + "stage3_use_all_reduce_for_fetch_params", false, "gather by all-reduce")
       .alias(z + "use_all_reduce_for_fetch_params")
-      .auto_is(by_default)
       .hint(gathers);
   t.add(boolean, z + "stage3_allgather_sequential", false, "gather one by one")
       .alias(z + "allgather_sequential")
-      .auto_is(by_default)
       .hint(gathers);
   t.add(integer, z + "stage3_module_granularity_threshold", 0, "gather small modules together")
       .alias(z + "module_granularity_threshold")
-      .auto_is(by_default)
       .hint(gathers);
   for (char const* name : {"classes", "names", "name_suffixes"})
     t.add(list, z + "leaf_module." + name, {}, "modules gathered together").hint(gathers);
@@ -157,16 +143,14 @@ constexpr char const* shard_size = "zero_optimization.mics_shard_size";
 constexpr char const* secondary_size = "zero_optimization.zero_hpz_partition_size";
 constexpr char const* hierarchical = "zero_optimization.mics_hierarchical_params_gather";
 
-using Written = std::function<ConfigTree const*(std::string const& key)>;
-
-void resolve_secondary(Written const& written, std::string const& source, ResolvedConfig& config) {
-  auto const* size = written(secondary_size);
+void resolve_secondary(DeepSpeedConfig const& json, ResolvedConfig& config) {
+  auto const* size = json.find(secondary_size);
   if (!size || size->as_int() == 1) return;
-  TESSERA_VALIDATE(config.stage == 3, ConfigError, source, ": ", secondary_size, " is ",
+  TESSERA_VALIDATE(config.stage == 3, ConfigError, json.source, ": ", secondary_size, " is ",
                    size->as_int(), " at stage ", config.stage,
                    ", which gathers no weights; use stage 3 or remove the key");
-  TESSERA_VALIDATE(config.shard_group_size == 0, ConfigError, source, ": ", secondary_size, " is ",
-                   size->as_int(), " and ", shard_size, " is ", config.shard_group_size,
+  TESSERA_VALIDATE(config.shard_group_size == 0, ConfigError, json.source, ": ", secondary_size,
+                   " is ", size->as_int(), " and ", shard_size, " is ", config.shard_group_size,
                    "; MiCS gathers within its groups already: remove one of them");
   config.secondary_group_size = size->as_int();
   config.origins["secondary_group_size"] = Origin::deepspeed;
@@ -178,38 +162,34 @@ void add_groups(OptionTable& t) {
   t.add(OptionType::integer, secondary_size, 1,
         "ZeRO++: consecutive ranks, usually of a node, that keep a second partition of the weights "
         "of stage 3, from which later gathers of a step come; 1: none")
-      .at_least(1)
-      .auto_is(by_default);
+      .at_least(1);
   t.add(OptionType::integer, shard_size, -1,
         "MiCS: consecutive ranks that share one copy of the model states of stage 3; -1: all ranks")
-      .at_least(-1)
-      .auto_is(by_default);
+      .at_least(-1);
   t.add(OptionType::boolean, hierarchical, false,
-        "MiCS: gathers of groups that span nodes have two levels, as --collectives two-level")
-      .auto_is(by_default);
+        "MiCS: gathers of groups that span nodes have two levels, as --collectives two-level");
 }
 
-void resolve_communication(Written const& written, std::string const& source,
-                           ResolvedConfig& config) {
-  resolve_groups(written, source, config);
-  resolve_quantization(written, source, config);
+void resolve_communication(DeepSpeedConfig const& json, ResolvedConfig& config) {
+  resolve_groups(json, config);
+  resolve_quantization(json, config);
 }
 
-void resolve_groups(Written const& written, std::string const& source, ResolvedConfig& config) {
-  auto const* size = written(shard_size);
+void resolve_groups(DeepSpeedConfig const& json, ResolvedConfig& config) {
+  auto const* size = json.find(shard_size);
   bool const has_groups = size && size->as_int() > 0;
-  auto const* gather = written(hierarchical);
+  auto const* gather = json.find(hierarchical);
   if (has_groups) {
     TESSERA_VALIDATE(
-        config.stage == 3, ConfigError, source, ": ", shard_size, " is ", size->as_int(),
+        config.stage == 3, ConfigError, json.source, ": ", shard_size, " is ", size->as_int(),
         " at stage ", config.stage,
         "; MiCS shares the states of stage 3 in groups: use stage 3 or remove the key");
     config.shard_group_size = size->as_int();
     config.origins["shard_group_size"] = Origin::deepspeed;
   }
-  resolve_secondary(written, source, config);
+  resolve_secondary(json, config);
   if (!gather || !gather->as_bool()) return;
-  TESSERA_VALIDATE(has_groups, ConfigError, source, ": ", hierarchical,
+  TESSERA_VALIDATE(has_groups, ConfigError, json.source, ": ", hierarchical,
                    " is true without groups; set ", shard_size, " or remove the key");
   config.hierarchical_gather = true;
   config.origins["hierarchical_gather"] = Origin::deepspeed;
@@ -225,9 +205,13 @@ ErrorFeedback feedback_of(ConfigTree const& block, std::string const& source) {
   TESSERA_VALIDATE(block.is_object(), ConfigError, source, ": ", loco, " is ", block.type_name(),
                    "; write a block with err_beta and reset_T");
   ErrorFeedback out;
+  std::vector<std::string> unknown;
+  for (auto const& [key, value] : block.as_object())
+    if (key != "err_beta" && key != "reset_T") unknown.push_back(concat(loco, ".", key));
+  TESSERA_VALIDATE(unknown.empty(), ConfigError, source,
+                   unknown.size() == 1 ? ": unknown key " : ": unknown keys ", join(unknown),
+                   "; the block has err_beta and reset_T");
   for (auto const& [key, value] : block.as_object()) {
-    TESSERA_VALIDATE(key == "err_beta" || key == "reset_T", ConfigError, source, ": unknown key ",
-                     loco, ".", key, "; the block has err_beta and reset_T");
     TESSERA_VALIDATE(value.is_number(), ConfigError, source, ": ", loco, ".", key, " is ",
                      value.type_name(), "; it must be a number");
     (key == "err_beta" ? out.beta : out.reset_steps) = value.as_double();
@@ -246,8 +230,7 @@ ErrorFeedback feedback_of(ConfigTree const& block, std::string const& source) {
 
 void add_quantization(OptionTable& t) {
   t.add(OptionType::boolean, weights, false,
-        "ZeRO++: all-gathers of the weights of stage 3 move codes of 8 bits")
-      .auto_is(by_default);
+        "ZeRO++: all-gathers of the weights of stage 3 move codes of 8 bits");
   t.add(OptionType::boolean, "zero_optimization.zero_quantized_nontrainable_weights", false,
         "ZeRO++: frozen weights are kept and gathered as codes")
       .refuse(
@@ -255,61 +238,40 @@ void add_quantization(OptionTable& t) {
           "zero_quantized_weights, which gathers them as codes, too");
   t.add(OptionType::boolean, gradients, false,
         "ZeRO++: gradients of stage 3 are reduced as codes, of 8 bits inside nodes and of 4 "
-        "between nodes")
-      .auto_is(by_default);
+        "between nodes");
   t.add(OptionType::json, loco, {},
         "LoCo, with zero_quantized_gradients: a block with err_beta (0.8) and reset_T (1024 "
-        "steps)")
-      .auto_is(by_default);
+        "steps)");
 }
 
-void resolve_quantization(std::function<ConfigTree const*(std::string const& key)> const& written,
-                          std::string const& source, ResolvedConfig& config) {
+void resolve_quantization(DeepSpeedConfig const& json, ResolvedConfig& config) {
   auto const is_true = [&](char const* key) {
-    auto const* value = written(key);
+    auto const* value = json.find(key);
     return value && value->as_bool();
   };
   config.quantized_weights = is_true(weights);
   config.quantized_gradients = is_true(gradients);
   for (char const* key : {weights, gradients})
-    TESSERA_VALIDATE(!is_true(key) || config.stage == 3, ConfigError, source, ": ", key,
+    TESSERA_VALIDATE(!is_true(key) || config.stage == 3, ConfigError, json.source, ": ", key,
                      " is true at stage ", config.stage,
                      "; ZeRO++ is of stage 3: use it or remove the key");
-  TESSERA_VALIDATE(!config.quantized_gradients || config.shard_group_size == 0, ConfigError, source,
-                   ": ", gradients, " is true and mics_shard_size is ", config.shard_group_size,
+  TESSERA_VALIDATE(!config.quantized_gradients || config.shard_group_size == 0, ConfigError,
+                   json.source, ": ", gradients, " is true and mics_shard_size is ",
+                   config.shard_group_size,
                    "; quantized gradients are reduced over all ranks: remove one of them");
-  auto const* block = written(loco);
+  auto const* block = json.find(loco);
   if (block && !block->is_null()) {
-    TESSERA_VALIDATE(config.quantized_gradients, ConfigError, source, ": ", loco, " without ",
+    TESSERA_VALIDATE(config.quantized_gradients, ConfigError, json.source, ": ", loco, " without ",
                      gradients, ", whose errors it returns; set that to true or remove the block");
-    config.error_feedback = feedback_of(*block, source);
+    config.error_feedback = feedback_of(*block, json.source);
     config.origins["error_feedback"] = Origin::deepspeed;
   }
   if (config.quantized_weights) config.origins["quantized_weights"] = Origin::deepspeed;
   if (config.quantized_gradients) config.origins["quantized_gradients"] = Origin::deepspeed;
 }
 
-}  // namespace tessera::config::detail
-
-namespace tessera::config {
-
-char const* name_of(OffloadDevice device) {
-  switch (device) {
-    case OffloadDevice::cpu:
-      return "cpu";
-    case OffloadDevice::nvme:
-      return "nvme";
-    default:
-      return "none";
-  }
-}
-
-namespace detail {
 namespace {
 
-using enum OptionType;
-
-char const* const by_default = "its default";
 std::string const zero = "zero_optimization.";
 char const* const directories =
     "device nvme: directory on the drive; several, separated by ':', are striped";
@@ -318,7 +280,7 @@ void add_flags(
     OptionTable& t, std::string const& block,
     std::initializer_list<std::tuple<char const*, bool, char const*, char const*>> flags) {
   for (auto const& [name, preset, meaning, hint] : flags)
-    t.add(boolean, block + name, preset, meaning).auto_is(by_default).hint(hint);
+    t.add(boolean, block + name, preset, meaning).hint(hint);
 }
 
 void add_offload_param(OptionTable& t) {
@@ -326,22 +288,17 @@ void add_offload_param(OptionTable& t) {
   t.add(choice, block + "device", "none", "memory space of the weights in stage 3")
       .one_of({"none", "cpu", "nvme"})
       .auto_is("none");
-  t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
+  t.add(path, block + "nvme_path", {}, directories);
   t.add(boolean, block + "pin_memory", true,
-        "pinned host memory for weights of a device; no effect on CPUs")
-      .auto_is(by_default);
+        "pinned host memory for weights of a device; no effect on CPUs");
   t.add(integer, block + "buffer_count", 5, "device nvme: shards of units in memory")
-      .at_least(1)
-      .at_most(1024)
-      .auto_is(by_default);
+      .between(1, 1024);
   t.add(integer, block + "buffer_size", 100000000,
         "device nvme: most elements of a rank's shard of a unit")
-      .at_least(1)
-      .auto_is(by_default);
+      .at_least(1);
   t.add(integer, block + "max_in_cpu", 1000000000,
         "device nvme: elements per rank that host memory keeps, first units first")
-      .at_least(0)
-      .auto_is(by_default);
+      .at_least(0);
 }
 
 void add_offload_optimizer(OptionTable& t) {
@@ -350,14 +307,11 @@ void add_offload_optimizer(OptionTable& t) {
         "memory space of the optimizer's states and the master weights")
       .one_of({"none", "cpu", "nvme"})
       .auto_is("none");
-  t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
+  t.add(path, block + "nvme_path", {}, directories);
   t.add(integer, block + "buffer_count", 4, "tiles that are updated or transferred at a time")
-      .at_least(1)
-      .at_most(1024)
-      .auto_is(by_default);
+      .between(1, 1024);
   t.add(boolean, block + "pin_memory", true,
-        "pinned host memory for gradients and returning weights; no effect on CPUs")
-      .auto_is(by_default);
+        "pinned host memory for gradients and returning weights; no effect on CPUs");
   char const* const overlaps = "no effect: reads and writes always overlap the update";
   add_flags(t, block,
             {{"pipeline", false, "overlap reads and writes", overlaps},
@@ -369,21 +323,10 @@ void add_offload_optimizer(OptionTable& t) {
   t.add(real, block + "ratio", 1.0,
         "fraction of the elements that the host updates, at least; 1 with device nvme; no effect "
         "on CPUs")
-      .at_least(0)
-      .at_most(1)
-      .auto_is(by_default);
+      .between(0, 1);
   t.add(real, block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
-      .at_least(0)
-      .at_most(1)
-      .auto_is(by_default)
+      .between(0, 1)
       .hint("no effect: the update uses the cores of the rank");
-}
-
-OffloadDevice device_of(ConfigTree const* value) {
-  std::string const name = value ? value->as_string() : "none";
-  return name == "cpu"    ? OffloadDevice::cpu
-         : name == "nvme" ? OffloadDevice::nvme
-                          : OffloadDevice::none;
 }
 
 void check_nvme(Offload const& o, std::int64_t stage, std::string const& source) {
@@ -418,12 +361,9 @@ void add_aio(OptionTable& t) {
   t.group("Disk");
   t.add(integer, "aio.block_size", 1048576, "bytes of one read or write, a multiple of 4096")
       .at_least(4096);
-  t.add(integer, "aio.queue_depth", 8, "reads in flight, and writes in flight")
-      .at_least(1)
-      .at_most(128);
+  t.add(integer, "aio.queue_depth", 8, "reads in flight, and writes in flight").between(1, 128);
   t.add(integer, "aio.intra_op_parallelism", 1, "threads of one transfer")
-      .at_least(1)
-      .at_most(64)
+      .between(1, 64)
       .alias("aio.thread_count");
   t.add(boolean, "aio.single_submit", false, "submit requests one by one");
   t.add(boolean, "aio.overlap_events", true,
@@ -431,48 +371,40 @@ void add_aio(OptionTable& t) {
   t.add(boolean, "aio.use_gds", false, "GPUDirect Storage").refuse("leave it out");
 }
 
-ResolvedOffload resolve_offload(
-    std::function<ConfigTree const*(std::string const& key)> const& written, std::int64_t stage,
-    std::string const& source) {
+ResolvedOffload resolve_offload(DeepSpeedConfig const& json, std::int64_t stage) {
   ResolvedOffload out;
   Offload& o = out.offload;
   std::string const optimizer = zero + "offload_optimizer.";
-  o.optimizer = device_of(written(optimizer + "device"));
-  o.parameters = device_of(written(zero + "offload_param.device"));
+  auto const take = [&](std::string const& key, auto& value) {
+    if (auto const* given = json.find(key)) assign(value, *given, key);
+  };
+  take(optimizer + "device", o.optimizer);
+  take(zero + "offload_param.device", o.parameters);
   if (o.parameters != OffloadDevice::none && stage != 3) {  // as in DeepSpeed
     o.parameters = OffloadDevice::none;
     out.notes.push_back(concat("offload_param: no effect at zero_optimization.stage ", stage,
                                ", where every rank keeps the weights; stage 3 offloads them"));
   }
-  if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
-    out.notes.emplace_back(offload_to_cpu);
   std::string const parameters = zero + "offload_param.";
-  if (o.parameters != OffloadDevice::none)
-    if (auto const* pin = written(parameters + "pin_memory"))
-      o.parameters_pin_memory = pin->as_bool();
+  if (o.parameters != OffloadDevice::none) take(parameters + "pin_memory", o.parameters_pin_memory);
   if (o.optimizer == OffloadDevice::none && !o.uses_nvme()) return out;
-  for (auto const& [key, field] : {std::pair{optimizer + "nvme_path", &o.nvme_path},
-                                   {parameters + "nvme_path", &o.parameters_nvme_path}})
-    if (auto const* given = written(key)) *field = given->as_string();
-  for (auto const& [key, field] :
-       {std::pair{optimizer + "buffer_count", &o.buffer_count},
-        {zero + "sub_group_size", &o.tile_numel},
-        {parameters + "buffer_count", &o.parameters_buffer_count},
-        {parameters + "buffer_size", &o.parameters_buffer_size},
-        {parameters + "max_in_cpu", &o.max_in_cpu},
-        {std::string("aio.block_size"), &o.block_size},
-        {std::string("aio.queue_depth"), &o.queue_depth},
-        {std::string("aio.intra_op_parallelism"), &o.intra_op_parallelism}})
-    if (auto const* given = written(key)) *field = given->as_int();
-  for (auto const& [key, field] : {std::pair{"aio.single_submit", &o.single_submit},
-                                   {"aio.overlap_events", &o.overlap_events}})
-    if (auto const* given = written(key)) *field = given->as_bool();
+  take(optimizer + "nvme_path", o.nvme_path);
+  take(parameters + "nvme_path", o.parameters_nvme_path);
+  take(optimizer + "buffer_count", o.buffer_count);
+  take(zero + "sub_group_size", o.tile_numel);
+  take(parameters + "buffer_count", o.parameters_buffer_count);
+  take(parameters + "buffer_size", o.parameters_buffer_size);
+  take(parameters + "max_in_cpu", o.max_in_cpu);
+  take("aio.block_size", o.block_size);
+  take("aio.queue_depth", o.queue_depth);
+  take("aio.intra_op_parallelism", o.intra_op_parallelism);
+  take("aio.single_submit", o.single_submit);
+  take("aio.overlap_events", o.overlap_events);
   o.tile_numel = std::min(o.tile_numel, Offload{}.tile_numel);
-  if (auto const* pin = written(optimizer + "pin_memory")) o.pin_memory = pin->as_bool();
-  if (auto const* ratio = written(optimizer + "ratio")) o.ratio = ratio->as_double();
-  if (o.uses_nvme()) check_nvme(o, stage, source);
+  take(optimizer + "pin_memory", o.pin_memory);
+  take(optimizer + "ratio", o.ratio);
+  if (o.uses_nvme()) check_nvme(o, stage, json.source);
   return out;
 }
 
-}  // namespace detail
-}  // namespace tessera::config
+}  // namespace tessera::config::detail

@@ -3,7 +3,6 @@
 /// (MiCS, hpZ) and quantized communication (ZeRO++ qwZ and qgZ, LoCo), and the blocks besides
 /// batch, optimizer and precision.
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 namespace tessera::config::detail {
 
 // Texts that the options of other blocks use, too.
-inline constexpr char const* by_default = "the default";
 inline constexpr char const* same_result = "no effect: the result is the same";
 
 /// Adds the groups "ZeRO" and "ZeRO: offloading and variants".
@@ -23,24 +21,19 @@ void add_zero_optimization(OptionTable& t);
 /// The keys of zero_optimization that name groups of ranks: MiCS and hpZ.
 void add_groups(OptionTable& table);
 
-/// After the stage is resolved. Sizes are checked when the number of ranks is known
+/// Resolves groups after the stage. Sizes are checked when the number of ranks is known
 /// (place_on_nodes).
-/// @param written the value of a key that is neither missing nor "auto", else null
 /// @throws ConfigError naming keys that cannot be together, and what to change
-void resolve_groups(std::function<ConfigTree const*(std::string const& key)> const& written,
-                    std::string const& source, ResolvedConfig& config);
+void resolve_groups(DeepSpeedConfig const& json, ResolvedConfig& config);
 /// resolve_groups() and resolve_quantization().
-void resolve_communication(std::function<ConfigTree const*(std::string const& key)> const& written,
-                           std::string const& source, ResolvedConfig& config);
+void resolve_communication(DeepSpeedConfig const& json, ResolvedConfig& config);
 
 /// The keys of zero_optimization that quantize communication: ZeRO++ qwZ and qgZ, LoCo.
 void add_quantization(OptionTable& table);
 
 /// After the stage and the groups are resolved.
-/// @param written the value of a key that is neither missing nor "auto", else null
 /// @throws ConfigError naming keys that cannot be together, and what to change
-void resolve_quantization(std::function<ConfigTree const*(std::string const& key)> const& written,
-                          std::string const& source, ResolvedConfig& config);
+void resolve_quantization(DeepSpeedConfig const& json, ResolvedConfig& config);
 
 /// Adds the groups from "Disk" to "Other features of DeepSpeed".
 void add_deepspeed_blocks(OptionTable& t);
@@ -50,20 +43,12 @@ void add_offload(OptionTable& table);
 /// Adds the group "Disk": the block "aio".
 void add_aio(OptionTable& table);
 
-/// A note for the log of a run that offloads to the CPU.
-inline constexpr char const* offload_to_cpu =
-    "offloading to the CPU: no effect where the model computes on CPUs, which have the states "
-    "anyway; it has one on a GPU or with --device_memory";
-
 struct ResolvedOffload {
   Offload offload;
   std::vector<std::string> notes;
 };
 
-/// @param written the value of a key that is neither missing nor "auto", else null
 /// @throws ConfigError naming keys that cannot be together, and what to change
-ResolvedOffload resolve_offload(
-    std::function<ConfigTree const*(std::string const& key)> const& written, std::int64_t stage,
-    std::string const& source);
+ResolvedOffload resolve_offload(DeepSpeedConfig const& json, std::int64_t stage);
 
 }  // namespace tessera::config::detail

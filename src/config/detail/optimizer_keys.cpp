@@ -1,53 +1,55 @@
 #include "detail/optimizer_keys.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <optional>
 #include <sstream>
 
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::config::detail {
 namespace {
 
 std::string path_of(std::string const& key) { return "optimizer.params." + key; }
 
-void check_key(OptimizerKeys const& keys, std::string const& key, bool is_known,
-               std::string const& algorithm) {
-  auto const* given = keys.written(path_of(key));
-  TESSERA_VALIDATE(is_known || !given, ConfigError, keys.source, ": ", path_of(key), " is ",
-                   given->dump(), " but optimizer.type ", algorithm,
-                   " has no such hyperparameter; remove the key");
-}
-
 }  // namespace
 
-void check_hyperparameters(OptimizerKeys const& keys, std::string const& algorithm) {
-  for (char const* name : {"muon_lr", "adam_lr", "ns_method"})
-    check_key(keys, name, algorithm == "Muon", algorithm);
+void check_hyperparameters(DeepSpeedConfig const& json, std::string const& algorithm) {
+  std::vector<std::string> unknown;
+  auto const check = [&](std::string const& key, bool is_known) {
+    auto const* given = is_known ? nullptr : json.find(path_of(key));
+    if (!given) return;
+    std::string const text = concat(path_of(key), " is ", given->dump());
+    if (std::ranges::find(unknown, text) == unknown.end()) unknown.push_back(text);
+  };
+  for (char const* name : {"muon_lr", "adam_lr", "ns_method"}) check(name, algorithm == "Muon");
   auto const own = optim::optimizer_info(algorithm).hyperparameters;
   for (auto const& info : optim::optimizers())
     for (auto const& rule : info.hyperparameters) {
       if (info.not_in_deepspeed || rule.is_derived) continue;
       std::string const name = rule.name;
       bool const is_known = std::ranges::any_of(own, [&](auto const& r) { return name == r.name; });
-      check_key(keys, name.starts_with("beta") ? "betas" : name, is_known, algorithm);
+      check(name.starts_with("beta") ? "betas" : name, is_known);
     }
+  TESSERA_VALIDATE(unknown.empty(), ConfigError, json.source, ": ", join(unknown),
+                   " but optimizer.type ", algorithm,
+                   unknown.size() == 1 ? " has no such hyperparameter; remove the key"
+                                       : " has no such hyperparameters; remove the keys");
 }
 
-double rate_multiple(OptimizerKeys const& keys, std::string const& name, PeakRate const& peak) {
+double rate_multiple(DeepSpeedConfig const& json, std::string const& name, PeakRate const& peak) {
   constexpr double default_of_adam = 3e-4;
   bool const is_muon = name == "muon_rate";
   std::string const key = is_muon ? "muon_lr" : "adam_lr";
   double rate = peak.value;
-  if (auto const* given = keys.written(path_of(key)))
+  if (auto const* given = json.find(path_of(key)))
     rate = given->as_double();
   else if (!is_muon && !peak.is_given)
     rate = default_of_adam;
   if (rate == peak.value) return 1.0;
-  TESSERA_VALIDATE(peak.value > 0.0, ConfigError, keys.source, ": ", path_of(key), " is ", rate,
+  TESSERA_VALIDATE(peak.value > 0.0, ConfigError, json.source, ": ", path_of(key), " is ", rate,
                    " but the learning rate is 0; set optimizer.params.lr to a positive rate");
   return rate / peak.value;
 }
@@ -65,19 +67,24 @@ namespace {
 
 using optim::HyperparameterRule;
 
-HyperparameterRule const& rule_of(std::string const& name, optim::OptimizerInfo const& optimizer) {
-  std::vector<std::string> known;
-  std::string list;
-  for (auto const& rule : optimizer.hyperparameters) {
-    if (rule.is_derived) continue;
-    if (name == rule.name) return rule;
-    known.emplace_back(rule.name);
-    list += concat(list.empty() ? "" : ", ", rule.name);
-  }
-  std::string const near = nearest_name(name, known);
-  throw UsageError(
-      concat("--optim_args: ", optimizer.algorithm, " has no parameter \"", name, "\"",
-             near.empty() ? concat("; it has ", list) : concat("; did you mean ", near, "?")));
+HyperparameterRule const* rule_of(std::string const& name, optim::OptimizerInfo const& optimizer) {
+  for (auto const& rule : optimizer.hyperparameters)
+    if (!rule.is_derived && name == rule.name) return &rule;
+  return nullptr;
+}
+
+void refuse_unknown(std::vector<std::string> const& names, optim::OptimizerInfo const& optimizer) {
+  if (names.empty()) return;
+  std::vector<std::string> known, words;
+  for (auto const& rule : optimizer.hyperparameters)
+    if (!rule.is_derived) known.emplace_back(rule.name);
+  std::string const near = nearest_name(names.front(), known);
+  for (auto const& name : names) words.push_back(concat('"', name, '"'));
+  throw UsageError(concat("--optim_args: ", optimizer.algorithm,
+                          names.size() == 1 ? " has no parameter " : " has no parameters ",
+                          join(words),
+                          near.empty() || names.size() > 1 ? concat("; it has ", join(known))
+                                                           : concat("; did you mean ", near, "?")));
 }
 
 std::optional<double> number_of(std::string const& text) {
@@ -89,8 +96,7 @@ std::optional<double> number_of(std::string const& text) {
 
 double value_of(std::string const& text, HyperparameterRule const& rule) {
   if (rule.range == HyperparameterRule::Range::flag) {
-    std::string lower = text;
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::string const lower = lower_case(text);
     for (char const* yes : {"true", "yes", "1"})
       if (lower == yes) return 1.0;
     for (char const* no : {"false", "no", "0"})
@@ -111,16 +117,23 @@ std::vector<optim::Hyperparameter> parse_optim_args(std::string const& text,
   std::string packed = text;
   std::erase_if(packed, [](unsigned char c) { return std::isspace(c); });
   std::vector<optim::Hyperparameter> out;
+  std::vector<std::string> unknown;
   std::istringstream items(packed);
   for (std::string item; std::getline(items, item, ',');) {
     auto const equals = item.find('=');
     TESSERA_VALIDATE(equals != std::string::npos, UsageError, "--optim_args: \"", item,
                      "\" has no \"=\"; write name=value, name=value");
-    auto const& rule = rule_of(item.substr(0, equals), optimizer);
-    TESSERA_VALIDATE(std::ranges::none_of(out, [&](auto const& h) { return h.name == rule.name; }),
-                     UsageError, "--optim_args: ", rule.name, " occurs twice; remove one of them");
-    out.push_back({rule.name, value_of(item.substr(equals + 1), rule)});
+    std::string const name = item.substr(0, equals);
+    auto const* rule = rule_of(name, optimizer);
+    if (!rule) {
+      unknown.push_back(name);
+      continue;
+    }
+    TESSERA_VALIDATE(std::ranges::none_of(out, [&](auto const& h) { return h.name == rule->name; }),
+                     UsageError, "--optim_args: ", rule->name, " occurs twice; remove one of them");
+    out.push_back({rule->name, value_of(item.substr(equals + 1), *rule)});
   }
+  refuse_unknown(unknown, optimizer);
   return out;
 }
 

@@ -1,24 +1,17 @@
 #pragma once
 /// Keys of the optimizer section that belong to single optimizers, and the text of --optim_args.
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "tessera/core/config_tree.hpp"
+#include "tessera/config/arguments.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config::detail {
 
-struct OptimizerKeys {
-  std::string source;  ///< the file, for messages
-  /// The value of a key that is written and not "auto", else null.
-  std::function<ConfigTree const*(std::string const& key)> written;
-};
-
 /// Keys of another optimizer are errors, as in PyTorch's constructors.
 /// @throws ConfigError naming the key
-void check_hyperparameters(OptimizerKeys const& keys, std::string const& algorithm);
+void check_hyperparameters(DeepSpeedConfig const& json, std::string const& algorithm);
 
 struct PeakRate {
   double value = 0.0;
@@ -27,7 +20,7 @@ struct PeakRate {
 /// Muon's two rates follow one schedule: @p name (muon_rate or adam_rate) as a multiple of its
 /// peak. Without any rate in the section they are DeepSpeed's 0.02 and 3e-4.
 /// @throws ConfigError when the peak is 0
-double rate_multiple(OptimizerKeys const& keys, std::string const& name, PeakRate const& peak);
+double rate_multiple(DeepSpeedConfig const& json, std::string const& name, PeakRate const& peak);
 
 /// Whether the optimizer computes the rate itself (Adafactor's relative_step).
 /// @throws UsageError when @p rate_is_given

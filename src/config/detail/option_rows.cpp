@@ -6,78 +6,90 @@
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config::detail {
-namespace {
-
 using enum OptionType;
+using enum Resume;
+using Arguments = TrainingArguments;
+
+namespace {
 
 char const* const local_files_only =
     "nothing is downloaded from the Hub; models, tokenizers and texts are local paths";
 char const* const one_reader =
     "no effect: each rank reads its own samples from the memory-mapped tokenized text";
 
-void add_texts(OptionTable& t) {
-  t.group("Data");
-  t.add(path, "train_file", {},
+void add_texts(ArgumentRows& t) {
+  t.group("Data", described);
+  t.add(&Arguments::train_file, "train_file",
         "files to train on: .txt, .json, .jsonl, .csv, each also .gz or .zst, or .bin; several: "
         "a.txt,b.txt or 'data/*.jsonl'");
-  t.add(path, "validation_file", {}, "files to evaluate on, named as train_file");
-  t.add(path, "test_file", {}, "files for do_predict, named as train_file");
-  t.add(integer, "validation_split_percentage", 5,
+  t.add(&Arguments::validation_file, "validation_file",
+        "files to evaluate on, named as train_file");
+  t.add(&Arguments::test_file, "test_file", "files for do_predict, named as train_file");
+  t.add(&Arguments::validation_split_percentage, "validation_split_percentage",
         "percentage of train_file used for evaluation when there is no validation_file")
-      .at_least(0)
-      .at_most(99)
+      .between(0, 99)
       .unit("%");
-  t.add(integer, "block_size", {}, "sequence length; none: the tokenizer's limit, at most 1024")
+  t.add(&Arguments::block_size, "block_size",
+        "sequence length; none: the tokenizer's limit, at most 1024")
       .at_least(2)
       .unit("tokens");
-  t.add(integer, "max_train_samples", {}, "train on at most N sequences")
+  t.add(&Arguments::max_train_samples, "max_train_samples", "train on at most N sequences")
       .at_least(1)
       .unit("sequences");
-  t.add(integer, "max_eval_samples", {}, "evaluate on at most N sequences")
+  t.add(&Arguments::max_eval_samples, "max_eval_samples", "evaluate on at most N sequences")
+      .resume(training)
       .at_least(1)
       .unit("sequences");
-  t.add(integer, "max_predict_samples", {}, "predict at most N sequences of test_file")
+  t.add(&Arguments::max_predict_samples, "max_predict_samples",
+        "predict at most N sequences of test_file")
       .at_least(1)
       .unit("sequences");
-  t.add(boolean, "keep_linebreaks", true, "keep the line ends of text files");
+  t.add(&Arguments::keep_linebreaks, "keep_linebreaks", "keep the line ends of text files");
   t.add(
-       string, "data_mixture", {},
+       &Arguments::data_mixture, "data_mixture",
        "mix the data sets that commas separate in train_file by these weights: 0.7,0.3; none: they "
        "are one data set")
       .shown_as("weights");
-  t.add(boolean, "skip_broken_records", false,
+  t.add(&Arguments::skip_broken_records, "skip_broken_records",
         "leave out JSON and CSV records that cannot be read, with a warning");
-  t.add(boolean, "append_eos", false, "append the tokenizer's eos_token to each record");
-  t.add(boolean, "reset_attention_mask", false, "attend within documents, up to the eos_token");
-  t.add(boolean, "reset_position_ids", false, "positions count from 0 in each document");
-  t.add(boolean, "eod_mask_loss", false, "the token after an eos_token is not predicted");
+  t.add(&Arguments::append_eos, "append_eos", "append the tokenizer's eos_token to each record");
+  t.add(&Arguments::reset_attention_mask, "reset_attention_mask",
+        "attend within documents, up to the eos_token")
+      .resume(training);
+  t.add(&Arguments::reset_position_ids, "reset_position_ids",
+        "positions count from 0 in each document")
+      .resume(training);
+  t.add(&Arguments::eod_mask_loss, "eod_mask_loss", "the token after an eos_token is not predicted")
+      .resume(training);
 }
 
-void add_loading(OptionTable& t) {
-  t.add(integer, "dataloader_num_workers", 0,
+void add_loading(ArgumentRows& t) {
+  t.add(&Arguments::dataloader_num_workers, "dataloader_num_workers",
         "threads of each rank that load samples ahead; 0: none")
-      .at_least(0)
-      .at_most(256);
-  t.add(integer, "dataloader_prefetch_factor", {},
+      .between(0, 256)
+      .resume(reported);
+  t.add(&Arguments::dataloader_prefetch_factor, "dataloader_prefetch_factor",
         "micro-batches that each of these threads loads ahead (2)")
-      .at_least(1);
-  t.add(boolean, "dataloader_drop_last", false,
+      .at_least(1)
+      .resume(reported);
+  t.add(&Arguments::dataloader_drop_last, "dataloader_drop_last",
         "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
         "start of the epoch");
-  t.add(choice, "train_sampling_strategy", "random",
+  t.add(&Arguments::train_sampling_strategy, "train_sampling_strategy",
         "order of the training sequences; random and group_by_length are random orders of Trainer, "
         "philox is Tessera's")
-      .one_of({"random", "sequential", "philox", "group_by_length"})
       .except("batch_rebalance", "all sequences have block_size tokens; use random");
-  t.add(boolean, "group_by_length", false, "that strategy, as transformers 4 names it");
+  t.add(&Arguments::group_by_length, "group_by_length",
+        "that strategy, as transformers 4 names it");
   t.add(boolean, "overwrite_cache", false, "tokenize the texts again")
       .hint("no effect: checksums of text, tokenizer and settings find every change");
-  t.add(integer, "preprocessing_num_workers", {},
+  t.add(&Arguments::preprocessing_num_workers, "preprocessing_num_workers",
         "threads of rank 0 that tokenize; none: one per core; the sequences do not depend on it")
-      .at_least(1);
+      .at_least(1)
+      .resume(reported);
 }
 
-void add_unused(OptionTable& t) {
+void add_unused(ArgumentRows& t) {
   t.add(string, "dataset_name", {}, "data set on the Hub")
       .refuse(std::string(local_files_only) + ". Use --train_file");
   t.add(string, "dataset_config_name", {}, "configuration of the data set")
@@ -105,15 +117,13 @@ void add_unused(OptionTable& t) {
 
 }  // namespace
 
-void add_data_options(OptionTable& t) {
+void add_data_options(ArgumentRows& t) {
   add_texts(t);
   add_loading(t);
   add_unused(t);
 }
 
-using enum OptionType;
-
-void add_launcher_options(OptionTable& t) {
+void add_launcher_options(ArgumentRows& t) {
   t.add(integer, "local_rank", -1, "local rank, passed by launchers")
       .hint("no effect: local ranks come from MPI");
   t.add(choice, "ddp_backend", {}, "communication library")
@@ -155,47 +165,44 @@ void add_launcher_options(OptionTable& t) {
 
 namespace {
 
-using enum OptionType;
-
-void add_values_and_schedule(OptionTable& t) {
-  t.group("Optimizer and schedule");
-  t.add(real, "learning_rate", 5e-5, "peak learning rate").at_least(0);
-  t.add(real, "weight_decay", 0.0,
+void add_values_and_schedule(ArgumentRows& t) {
+  t.group("Optimizer and schedule", described);
+  t.add(&Arguments::learning_rate, "learning_rate", "peak learning rate").at_least(0);
+  t.add(&Arguments::weight_decay, "weight_decay",
         "weight decay of matrices (decoupled with AdamW, L2 with SGD); biases and norms do not "
         "decay")
       .at_least(0);
-  t.add(real, "adam_beta1", 0.9, "AdamW beta1: decay rate of the first moment")
-      .at_least(0)
-      .at_most(1);
-  t.add(real, "adam_beta2", 0.999, "AdamW beta2: decay rate of the second moment")
-      .at_least(0)
-      .at_most(1);
-  t.add(real, "adam_epsilon", 1e-8, "AdamW epsilon").at_least(0);
-  t.add(real, "max_grad_norm", 1.0, "clip the global gradient norm to this value; 0: no clipping")
+  t.add(&Arguments::adam_beta1, "adam_beta1", "AdamW beta1: decay rate of the first moment")
+      .between(0, 1);
+  t.add(&Arguments::adam_beta2, "adam_beta2", "AdamW beta2: decay rate of the second moment")
+      .between(0, 1);
+  t.add(&Arguments::adam_epsilon, "adam_epsilon", "AdamW epsilon").at_least(0);
+  t.add(&Arguments::max_grad_norm, "max_grad_norm",
+        "clip the global gradient norm to this value; 0: no clipping")
       .at_least(0);
   auto& schedule =
-      t.add(choice, "lr_scheduler_type", "linear", "learning-rate schedule")
+      t.add(&Arguments::lr_scheduler_type, "lr_scheduler_type", "learning-rate schedule")
           .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
                    "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
                    "cosine_warmup_with_min_lr", "warmup_stable_decay"});
   for (char const* name : {"reduce_lr_on_plateau", "greedy"})
     schedule.except(
         name, "it depends on evaluation results; use a schedule that depends only on the step");
-  t.add(real, "warmup_steps", 0.0,
+  t.add(&Arguments::warmup_steps, "warmup_steps",
         "steps of linear warm-up from 0; below 1: a fraction of all steps")
       .at_least(0)
       .unit("steps");
   t.add(real, "warmup_ratio", 0.0, "fraction of all steps to warm up; warmup_steps overrides it")
-      .at_least(0)
-      .at_most(1);
-  t.add(json, "lr_scheduler_kwargs", {},
+      .between(0, 1);
+  t.add(&Arguments::lr_scheduler_kwargs, "lr_scheduler_kwargs",
         "extra arguments of the schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}")
       .shown_as("JSON object");
 }
 
-void add_names(OptionTable& t) {
-  auto& choice_of_optimizer = t.add(choice, "optim", "adamw_torch_fused",
-                                    "optimizer; names of one optimizer share a kernel");
+void add_names(ArgumentRows& t) {
+  auto& choice_of_optimizer =
+      t.add(&Arguments::optim, "optim", "optimizer; names of one optimizer share a kernel")
+          .of_type(choice);
   for (auto const& info : optim::optimizers())
     choice_of_optimizer.choices.insert(choice_of_optimizer.choices.end(),
                                        info.hugging_face_names.begin(),
@@ -238,19 +245,21 @@ void add_names(OptionTable& t) {
   t.add(boolean, "average_tokens_across_devices", true,
         "average the loss over the tokens of all ranks")
       .refuse("the loss is always the mean over all tokens of the step; leave it out");
-  t.add(real, "label_smoothing_factor", 0.0,
+  t.add(&Arguments::label_smoothing_factor, "label_smoothing_factor",
         "share of the target that is spread over the vocabulary, also in evaluations")
-      .at_least(0)
-      .at_most(1);
+      .resume(training)
+      .between(0, 1);
   t.add(
-       real, "neftune_noise_alpha", {},
+       &Arguments::neftune_noise_alpha, "neftune_noise_alpha",
        "NEFTune: uniform noise up to alpha / sqrt(tokens * width) on embeddings in training; try 5")
+      .resume(training)
+      .default_is({})
       .at_least(0);
 }
 
 }  // namespace
 
-void add_optimizer_options(OptionTable& t) {
+void add_optimizer_options(ArgumentRows& t) {
   add_values_and_schedule(t);
   add_names(t);
 }

@@ -27,19 +27,12 @@ class Precision {
   }
 
  private:
-  std::string const& source() const { return from_.args.deepspeed_source; }
-  ConfigTree const& value(std::string const& key) const {
-    return from_.json.value(deepspeed_table(), key);
-  }
-  /// The JSON has the key with a value other than "auto".
-  bool written(std::string const& key) const {
-    return from_.json.given(key) && !(value(key).is_string() && value(key).as_string() == "auto");
-  }
+  std::string const& source() const { return from_.args.deepspeed.source; }
+  ConfigTree const& value(std::string const& key) const { return from_.args.deepspeed.value(key); }
+  bool written(std::string const& key) const { return from_.args.deepspeed.find(key) != nullptr; }
   bool is_on(std::string const& key) const { return written(key) && value(key).as_bool(); }
-  void take(char const* field, std::string const& key, auto& out, auto as) {
-    if (!written(key)) return;
-    out = (value(key).*as)();
-    out_.origins[field] = Origin::deepspeed;
+  void take(char const* field, std::string const& key, auto& value) {
+    detail::take(from_.args.deepspeed, key, out_, field, value);
   }
   Origin origin_of(Dtype dtype) const {
     std::string const name(name_of(dtype));
@@ -216,8 +209,7 @@ void Precision::resolve_wire() {
 
 void Precision::resolve_loss_scale() {
   if (out_.dtype == Dtype::bf16)
-    take("skip_on_nonfinite", "bf16.check_grad_overflow", out_.skip_on_nonfinite,
-         &ConfigTree::as_bool);
+    take("skip_on_nonfinite", "bf16.check_grad_overflow", out_.skip_on_nonfinite);
   if (out_.product_dtype != Dtype::fp16) return;
   bool const casts = out_.dtype == Dtype::fp16;
   if (out_.has_deepspeed && casts) return take_deepspeed_scale();
@@ -231,16 +223,14 @@ void Precision::resolve_loss_scale() {
 
 void Precision::take_deepspeed_scale() {
   double fixed = 0.0;
-  take("static_loss_scale", "fp16.loss_scale", fixed, &ConfigTree::as_double);
+  take("static_loss_scale", "fp16.loss_scale", fixed);
   out_.dynamic_loss_scale = fixed == 0.0;
   out_.static_loss_scale = fixed == 0.0 ? 1.0 : fixed;
-  take("initial_scale_power", "fp16.initial_scale_power", out_.initial_scale_power,
-       &ConfigTree::as_int);
-  take("loss_scale_window", "fp16.loss_scale_window", out_.loss_scale_window, &ConfigTree::as_int);
-  take("hysteresis", "fp16.hysteresis", out_.hysteresis, &ConfigTree::as_int);
-  take("consecutive_hysteresis", "fp16.consecutive_hysteresis", out_.consecutive_hysteresis,
-       &ConfigTree::as_bool);
-  take("min_loss_scale", "fp16.min_loss_scale", out_.min_loss_scale, &ConfigTree::as_double);
+  take("initial_scale_power", "fp16.initial_scale_power", out_.initial_scale_power);
+  take("loss_scale_window", "fp16.loss_scale_window", out_.loss_scale_window);
+  take("hysteresis", "fp16.hysteresis", out_.hysteresis);
+  take("consecutive_hysteresis", "fp16.consecutive_hysteresis", out_.consecutive_hysteresis);
+  take("min_loss_scale", "fp16.min_loss_scale", out_.min_loss_scale);
   if (!out_.dynamic_loss_scale) return;
   TESSERA_VALIDATE(
       out_.min_loss_scale <= std::ldexp(1.0, static_cast<int>(out_.initial_scale_power)),
@@ -254,13 +244,10 @@ void Precision::take_deepspeed_scale() {
 }
 
 void Precision::resolve_averaging() {
-  take("prescale_gradients", "prescale_gradients", out_.prescale_gradients, &ConfigTree::as_bool);
-  take("gradient_predivide_factor", "gradient_predivide_factor", out_.gradient_predivide_factor,
-       &ConfigTree::as_double);
-  take("gradient_allreduce_op", "gradient_allreduce_op", out_.gradient_allreduce_op,
-       &ConfigTree::as_string);
-  take("reduce_scatter", "zero_optimization.reduce_scatter", out_.reduce_scatter,
-       &ConfigTree::as_bool);
+  take("prescale_gradients", "prescale_gradients", out_.prescale_gradients);
+  take("gradient_predivide_factor", "gradient_predivide_factor", out_.gradient_predivide_factor);
+  take("gradient_allreduce_op", "gradient_allreduce_op", out_.gradient_allreduce_op);
+  take("reduce_scatter", "zero_optimization.reduce_scatter", out_.reduce_scatter);
 }
 
 }  // namespace

@@ -1,15 +1,13 @@
 #pragma once
 /// Parts of the resolution of a configuration: current spellings, dtypes and loss scale, batch
-/// sizes, reports, the search for a fast configuration, and fields by name.
+/// sizes, and fields by name.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/option_values.hpp"
-#include "tessera/config/reporting.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/config_tree.hpp"
 
@@ -17,20 +15,11 @@ namespace tessera::config::detail {
 
 struct PrecisionInputs {
   TrainingArguments const& args;
-  OptionValues const& json;         ///< the DeepSpeed keys; empty without a configuration
   bool fp16 = false, bf16 = false;  ///< the blocks' switches and the flags, already compared
 };
 
 /// Reads and writes @p out, whose stage is known. @throws ConfigError, UsageError
 void resolve_precision(PrecisionInputs const& from, ResolvedConfig& out);
-
-/// @param keys  of the DeepSpeed configuration; empty without one
-Reporting resolve_reporting(TrainingArguments const& arguments, OptionValues const& keys);
-
-/// None: neither --auto_tune nor autotuning.enabled.
-/// @param keys  of the DeepSpeed configuration; empty without one
-/// @throws ConfigError for bounds that contradict each other
-std::optional<Tuning> resolve_tuning(TrainingArguments const& arguments, OptionValues const& keys);
 
 struct BatchFactor {
   std::string name;       ///< as it was written: a key or a flag
@@ -40,6 +29,16 @@ struct BatchFactor {
 /// Names the sizes that were written, and only those. @pre train_batch_size @p total is not the
 /// product of @p factors
 std::string batch_problem(std::int64_t total, std::vector<BatchFactor> const& factors);
+
+/// Sets @p value, which describe() calls @p field, to the written value of @p key, if there is one.
+template <class T>
+void take(DeepSpeedConfig const& json, std::string const& key, ResolvedConfig& config,
+          char const* field, T& value) {
+  auto const* written = json.find(key);
+  if (!written) return;
+  assign(value, *written, key);
+  config.origins[field] = Origin::deepspeed;
+}
 
 struct CanonicalConfig {
   ConfigTree tree;
@@ -51,7 +50,7 @@ struct CanonicalConfig {
 /// @throws ConfigError when an old and the current name are both given, or a section lacks its type
 CanonicalConfig canonical_config(ConfigTree tree, std::string const& source);
 
-/// As config::describe().
+/// Returns the values of a configuration that config::describe() writes.
 ConfigTree describe_fields(ResolvedConfig const& config);
 
 /// The values that only flags set, not DeepSpeed's keys.

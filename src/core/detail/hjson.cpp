@@ -171,7 +171,7 @@ class Reader {
     return number(word);
   }
 
-  /// As JSON writes it: no leading zero, plus or point.
+  /// Whether JSON would write the number so: without a leading zero, plus or point.
   bool number(std::string_view word) {
     std::string_view const digits = word.substr(word.starts_with('-') ? 1 : 0);
     bool const is_digit = !digits.empty() && std::isdigit(static_cast<unsigned char>(digits[0]));

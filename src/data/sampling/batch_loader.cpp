@@ -40,7 +40,7 @@ std::vector<LoadedBatch> BatchLoader::read(std::int64_t step) {
   return out;
 }
 
-/// With the mutex held.
+/// Requires that the mutex is held.
 void BatchLoader::request_after(std::int64_t step) {
   std::erase_if(
       jobs_, [&](auto const& job) { return job.first <= step || job.first > step + steps_ahead_; });

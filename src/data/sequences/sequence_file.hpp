@@ -40,7 +40,7 @@ class SequenceFile {
   /// Maps a file. @throws IoError if it cannot be read, DataError with the reason.
   static TokenSequences open(std::filesystem::path const& file, std::uint64_t request_key,
                              Check check);
-  /// As above, from a descriptor of a file that another process has checked; closes it.
+  /// Maps a file that another process has checked, from its descriptor, which it closes.
   static TokenSequences open(int descriptor, std::filesystem::path const& file);
 
  private:
@@ -85,7 +85,7 @@ namespace tessera::data::detail {
 //   Megatron  .idx: "MMIDIDX\0\0", uint64 1, uint8 dtype, uint64 sequences, uint64 documents + 1,
 //             int32 length of each sequence, int64 offset of each, int64 documents; .bin: ids
 
-/// By the extension: .bin or .idx.
+/// Whether the extension is .bin or .idx.
 bool is_token_file(std::filesystem::path const& file);
 
 /// The ids of all documents, one after the other, memory-mapped read-only.

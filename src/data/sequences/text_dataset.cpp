@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t records_per_batch =
+constexpr std::int64_t grouped_records =
     1000;  // datasets' map(batched=True) passes this many to group_texts
 
 void check(SequenceRequest const& request, Tokenizer const& tokenizer) {
@@ -49,7 +49,7 @@ std::string describe(SequenceRequest const& r, Tokenizer const& tokenizer) {
 
 using Files = std::vector<fs::path>;
 
-/// Of one file its bytes, of several the names' extensions and the bytes of each.
+/// Hashes the bytes of one file, or the extensions and bytes of several files.
 std::uint64_t hash_of(Files const& files) {
   if (files.size() == 1) return detail::xxh3_of_file(files.front());
   std::string sums;
@@ -178,7 +178,7 @@ void pack_records(SequenceRequest const& request, Files const& files, Tokenizer 
   for (std::int64_t i = 0; i < range.end && reader.next(record); ++i) {
     if (i < range.begin) continue;
     batch.push_back(record);
-    if (static_cast<std::int64_t>(batch.size()) < records_per_batch) continue;
+    if (static_cast<std::int64_t>(batch.size()) < grouped_records) continue;
     encoder.push(std::exchange(batch, {}));
     if (encoder.full()) finish_one();
   }
@@ -200,7 +200,7 @@ Counts build_from_text(SequenceRequest const& request, Files const& files,
   TESSERA_VALIDATE(out.count() > 0, DataError, request.text.string(), name_of(request.part),
                    " has ", counted(packer.records(), "record"), " with ",
                    counted(packer.tokens(), "token"), ", which do not fill one sequence of ",
-                   request.block_size, " (every ", records_per_batch,
+                   request.block_size, " (every ", grouped_records,
                    " records are packed separately); give more text",
                    longest >= 2 ? concat(", or a block_size of at most ", longest) : std::string());
   return {packer.records(), packer.tokens()};

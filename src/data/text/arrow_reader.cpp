@@ -171,7 +171,7 @@ class ArrowReader : public RecordReader {
   std::shared_ptr<arrow::Array> array_;
   int column_ = 0, batch_number_ = 0;
   std::int64_t row_ = 0, number_ = 0;
-  std::int64_t rows_ = 0;  ///< of the file; 0 for a stream
+  std::int64_t rows_ = 0;  ///< rows of the file; 0 for a stream
 };
 
 }  // namespace

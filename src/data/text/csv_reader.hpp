@@ -31,7 +31,7 @@ class CsvReader : public RecordReader {
   ByteStream in_;
   std::vector<std::string> row_;
   std::size_t columns_ = 0, column_ = 0;
-  std::int64_t line_ = 1, row_line_ = 1;  ///< of the next byte; where the row begins
+  std::int64_t line_ = 1, row_line_ = 1;  ///< line of the next byte; where the row begins
 };
 
 }  // namespace tessera::data::detail

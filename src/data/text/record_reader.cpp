@@ -181,8 +181,8 @@ class JsonReader : public RecordReader {
   ByteStream in_;
   bool in_array_ = false;
   bool can_skip_ = false;                    ///< the end of the current object is known
-  std::int64_t number_ = 0;                  ///< of the current record, from 1
-  std::int64_t line_ = 1, record_line_ = 1;  ///< of the next byte; where the record begins
+  std::int64_t number_ = 0;                  ///< number of the current record, from 1
+  std::int64_t line_ = 1, record_line_ = 1;  ///< line of the next byte; where the record begins
   TextColumn& column_;
   std::string object_;
 };

@@ -24,7 +24,7 @@ std::vector<fs::path> matches(std::string const& pattern) {
   return {found.gl_pathv, found.gl_pathv + found.gl_pathc};
 }
 
-/// Without Arrow's libraries: formats that Python's datasets converts in one line.
+/// Refuses formats that need Arrow's libraries; Python's datasets converts them in one line.
 void refuse_arrow(fs::path const& file) {
   auto const convert = [&](std::string const& what, std::string const& call) {
     throw ConfigError(concat("cannot read ", file.string(), ": ", what,

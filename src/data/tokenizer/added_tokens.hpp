@@ -77,7 +77,7 @@ class AddedTokenList {
 
   std::unordered_map<std::string, std::int32_t> const& vocabulary_;
   std::vector<AddedToken> tokens_;
-  std::unordered_map<std::string, std::int32_t> ids_;  ///< of tokens_
+  std::unordered_map<std::string, std::int32_t> ids_;  ///< ids of tokens_
   std::vector<bool> taken_;                            ///< by id; its size is the next free id
 };
 

@@ -45,7 +45,7 @@ void BatchEncoder::push(std::vector<std::string> records) {
   changed_.notify_all();
 }
 
-/// With the mutex held.
+/// Requires that the mutex is held.
 std::shared_ptr<BatchEncoder::Job> BatchEncoder::next_job() {
   if (waiting_.empty()) return nullptr;
   auto job = std::move(waiting_.front());

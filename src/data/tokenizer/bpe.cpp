@@ -80,7 +80,7 @@ void Bpe::start_symbols(std::string_view word) {
 namespace {
 /// Lowest rank first, then leftmost.
 constexpr auto later = [](auto const& a, auto const& b) {
-  return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+  return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
 };
 }  // namespace
 
@@ -119,14 +119,14 @@ void Bpe::encode_new(std::string_view word, std::vector<std::int32_t>& out) {
     std::ranges::pop_heap(heap_, later);
     Candidate const best = heap_.back();
     heap_.pop_back();
-    Symbol const& left = symbols_[static_cast<std::size_t>(best.at)];
+    Symbol const& left = symbols_[static_cast<std::size_t>(best.left)];
     if (left.id < 0 || left.next < 0) continue;
     auto const* entry = merges_.find(left.id, symbols_[static_cast<std::size_t>(left.next)].id);
     if (!entry || entry->result != best.result)
       continue;  // one of the two has been merged in the meantime
-    join(best.at, best.result);
+    join(best.left, best.result);
     consider(left.previous);
-    consider(best.at);
+    consider(best.left);
   }
   for (std::int32_t at = symbols_.empty() ? -1 : 0; at >= 0;
        at = symbols_[static_cast<std::size_t>(at)].next)

@@ -78,9 +78,9 @@ class Bpe : public WordEncoder {
     std::int32_t previous, next;
   };
   struct Candidate {
-    std::int32_t rank, at, result;
+    std::int32_t rank, left, result;
   };
-  /// Of a word given as raw bytes.
+  /// Encodes a word given as raw bytes.
   void encode_new(std::string_view word, std::vector<std::int32_t>& out) override;
   void start_symbols(std::string_view word);
   void start_character(std::string_view character, char32_t code, bool& after_unknown);

@@ -32,7 +32,7 @@ std::string mapped(std::string_view text, utf8proc_option_t options) {
   return {reinterpret_cast<char const*>(result), static_cast<std::size_t>(bytes)};
 }
 
-/// The same by Hugging Face's tables, which know fewer characters.
+/// Returns the normalization form by Hugging Face's tables, which know fewer characters.
 std::string canonical(std::string const& text, int form) {
   auto const options = static_cast<utf8proc_option_t>(form);
   if (std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; }))
@@ -65,7 +65,7 @@ struct Decomposed {
   char32_t code;
   bool begins;  ///< the first of an input character
 };
-/// Without the order of combining marks.
+/// Decomposes a text without ordering its combining marks.
 std::vector<Decomposed> decompose(std::string_view text, int form) {
   std::vector<Decomposed> out;
   auto const options =

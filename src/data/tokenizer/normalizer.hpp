@@ -12,8 +12,8 @@
 namespace tessera::data::detail {
 
 /// Steps NFC, NFD, NFKC, NFKD (Unicode Annex 15), Prepend, Replace, Strip, StripAccents, Lowercase,
-/// Nmt, Precompiled and BertNormalizer, alone or in a Sequence, in their order. An empty Sequence
-/// changes nothing.
+/// Nmt, Precompiled and BertNormalizer, by themselves or in a Sequence, in their order. An empty
+/// Sequence changes nothing.
 class Normalizer {
  public:
   Normalizer() = default;
@@ -23,7 +23,7 @@ class Normalizer {
   Normalizer(ConfigTree const& tree, std::string const& where);
 
   bool empty() const { return steps_.empty(); }
-  /// Of well-formed UTF-8. Not thread-safe: patterns share their match buffers.
+  /// Normalizes well-formed UTF-8. It is not thread-safe: patterns share their match buffers.
   std::string apply(std::string_view text) const { return normalize(text).text; }
 
   struct Result {

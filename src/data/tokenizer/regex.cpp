@@ -17,7 +17,7 @@ constexpr std::string_view spaces =
     R"(\x{9}-\x{D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
 struct Replacement {
-  std::size_t length = 0;  ///< of the escape; 0: none here
+  std::size_t length = 0;  ///< length of the escape; 0: none here
   std::string members;
   bool complement = false;
 };

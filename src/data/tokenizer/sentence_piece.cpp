@@ -46,8 +46,8 @@ bool SentencePiece::adds_prefix() const {
   return !ids.empty() && piece(ids[0]).starts_with("\u2581");
 }
 
-/// Without the dummy prefix the library drops a space in front. LlamaTokenizer keeps it by writing
-/// the unknown token before it, and leaves out the ids of that.
+/// Encodes a word. Without the dummy prefix the library drops a space in front. LlamaTokenizer
+/// keeps it by writing the unknown token before it, and leaves out the ids of that.
 void SentencePiece::encode_new(std::string_view word, std::vector<std::int32_t>& out) {
   bool const keeps_space =
       prefix_ == DummyPrefix::input && (word.starts_with(' ') || word.starts_with("\u2581"));

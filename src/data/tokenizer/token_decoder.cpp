@@ -21,7 +21,7 @@ std::string replaced(std::string const& text, std::string const& from, std::stri
   return out.append(text, done);
 }
 
-/// The byte that a token such as <0x0A> stands for.
+/// The byte that a token such as <0x0A> means.
 std::optional<char> fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return {};
   unsigned byte = 0;

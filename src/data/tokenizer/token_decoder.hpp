@@ -10,8 +10,8 @@
 
 namespace tessera::data::detail {
 
-/// Steps Replace, ByteFallback, Fuse, Strip, Metaspace and WordPiece, alone or in a Sequence.
-/// Without a step the tokens are joined with spaces, as Hugging Face's tokenizers do.
+/// Steps Replace, ByteFallback, Fuse, Strip, Metaspace and WordPiece, by themselves or in a
+/// Sequence. Without a step the tokens are joined with spaces, as Hugging Face's tokenizers do.
 class TokenDecoder {
  public:
   TokenDecoder() = default;

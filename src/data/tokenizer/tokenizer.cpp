@@ -64,7 +64,7 @@ std::vector<detail::Span> spans_of(Split const& split, std::string_view text) {
 
 constexpr std::string_view sentence_piece_space = "\u2581";
 
-/// As LlamaTokenizer changes a text where it is not legacy.
+/// Prefixes a text with a space as LlamaTokenizer does where it is not legacy.
 std::string with_prefix(std::string_view text) {
   std::string out(sentence_piece_space);
   while (!text.empty()) {
@@ -223,7 +223,8 @@ void Tokenizer::State::encode_plain(Piece piece, Ids& out) {
   }
 }
 
-/// As LlamaTokenizer does where it is not legacy.
+/// Drops a lone space at the start before one of `no_space_before`, as LlamaTokenizer does where it
+/// is not legacy.
 void Tokenizer::State::drop_lone_space(Ids& ids, std::size_t begin) const {
   if (about.no_space_before.empty() || ids.size() < begin + 2) return;
   bool const is_space = entries[static_cast<std::size_t>(ids[begin])].bytes == sentence_piece_space;

@@ -40,7 +40,7 @@ struct TokenizerFile {
   std::vector<std::int32_t> prefix_ids, suffix_ids;  ///< added before and after every text
   /// SentencePiece's character for spaces is put before every text, and written as a space in it.
   bool prefixes_input = false;
-  /// That character is dropped where it begins the ids and one of these follows.
+  /// SentencePiece's space is dropped where it begins the ids and one of these follows.
   std::vector<std::int32_t> no_space_before;
   std::int64_t model_max_length = std::numeric_limits<std::int64_t>::max();
   std::int32_t bos_id = -1, eos_id = -1;

@@ -16,7 +16,7 @@ namespace tessera::data::detail {
 /// Finds all tokens that begin a text. The children of a node are consecutive.
 class TokenTrie {
  public:
-  /// Of equal tokens the last one counts.
+  /// Builds the trie; the last one of equal tokens counts.
   explicit TokenTrie(std::vector<std::pair<std::string, std::int32_t>> tokens);
 
   /// Calls visit(length in bytes, id) for each token that is a prefix of @p text, the shortest
@@ -67,7 +67,7 @@ class Unigram : public WordEncoder {
   /// The best path that ends at a position.
   struct End {
     double score = 0;
-    std::int64_t begin = -1;  ///< of its last token; -1: none ends here
+    std::int64_t begin = -1;  ///< begin of its last token; -1: none ends here
     std::int32_t id = 0;
   };
   TokenTrie trie_;

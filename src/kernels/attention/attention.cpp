@@ -38,7 +38,7 @@ struct AttentionTile {
 
   struct State {
     alignas(64) float q[query_tile * max_width];    ///< scale * q
-    alignas(64) float sum[query_tile * max_width];  ///< of P v
+    alignas(64) float sum[query_tile * max_width];  ///< sum of P v
     alignas(64) float running_max[query_tile], running_sum[query_tile];
     alignas(64) float rows[key_tile * max_width];  ///< keys, then values
     alignas(64) float keys[max_width * key_tile];  ///< transposed

@@ -35,7 +35,7 @@ struct AmxAttentionTile {
 
   struct State {
     alignas(64) bfloat16 q[query_tile * max_depth];
-    alignas(64) float sum[query_tile * max_depth];  ///< of P v
+    alignas(64) float sum[query_tile * max_depth];  ///< sum of P v
     alignas(64) float running_max[query_tile];
     alignas(64) float running_sum[query_tile * tile_lanes];  ///< one per vector element
     alignas(64) bfloat16 rows[key_tile * max_depth];

@@ -166,7 +166,7 @@ struct AmxAttentionBackward {
   struct Row {
     SeenKeys seen;
     float lse, delta;
-    float const* factor;  ///< of dropout
+    float const* factor;  ///< factor of dropout
   };
   Row row_of(Head const& head, Place const& at, KeySpan const& span, int r, float* factor) const {
     std::int64_t const t = at.t + r;
@@ -200,7 +200,8 @@ struct AmxAttentionBackward {
     }
   }
 
-  /// Of the query at.t; 0 for keys after those that it sees.
+  /// Fills @p factor with the dropout factors of the query at.t; they are 0 for keys after those
+  /// that it sees.
   void fill_factors(float (&factor)[keys_of_tile], SeenKeys const& seen, Head const& head,
                     Place const& at) const {
     std::fill(factor, factor + keys_of_tile, 0.0f);

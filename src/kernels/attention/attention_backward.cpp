@@ -1,6 +1,7 @@
 #include "tessera/kernels/attention/attention.hpp"
 
 #include "attention/attention_amx.hpp"
+#include "attention/attention_cudnn.hpp"
 #include "attention/attention_launch.hpp"
 #include "attention/attention_sums.hpp"
 #include "launch/element_types.hpp"
@@ -258,7 +259,15 @@ void launch(Queue& q, detail::AttentionRowsBackward<T> const& from,
   }
 }
 
+thread_local AttentionPlanning* planning = nullptr;
+
 }  // namespace
+
+AttentionPlanning::AttentionPlanning(std::optional<CudnnDevice> device)
+    : device_(device), outer_(planning) {
+  planning = this;
+}
+AttentionPlanning::~AttentionPlanning() { planning = outer_; }
 
 std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape) {
   if (q.kind() == memory::QueueKind::stream) return shape.batch * shape.heads * shape.sequence;
@@ -276,6 +285,10 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
   detail::check_documents(shape, from.documents);
+  if (planning && planning->device_ && q.kind() == memory::QueueKind::stream &&
+      detail::why_not_cudnn(config, from.documents, planning->device_->major).empty())
+    planning->workspace_bytes_ = std::max(
+        planning->workspace_bytes_, detail::cudnn_backward_workspace(config, *planning->device_));
   if (out.empty() || detail::is_planned(q, config, 5.0)) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_backward_on_device(q, config, to, from, saved, workspace.as<float>());

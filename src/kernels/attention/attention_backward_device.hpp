@@ -49,7 +49,7 @@ struct FlashPair {
     std::int64_t head, t0, s0;
     int thread;
   };
-  /// In scratch, rows of Width + 4.
+  /// Operands in scratch memory, in rows of Width + 4.
   struct Operands {
     float *k, *v, *q, *dout;
   };
@@ -90,7 +90,7 @@ struct FlashPair {
   TESSERA_FUNCTION float factor(std::int64_t head, std::int64_t t, std::int64_t s) const {
     DropoutFactors const& drop = from.in.drop;
     if (!drop.active()) return 1.0f;
-    return drop.one(static_cast<std::uint64_t>(
+    return drop.factor(static_cast<std::uint64_t>(
         (head * from.in.shape.sequence + t) * from.in.shape.sequence + s));
   }
 };

@@ -2,6 +2,8 @@
 // sections "SDPA forward" and "SDPA backward".
 #include "attention/attention_cudnn.hpp"
 
+#include "tessera/core/rounding.hpp"
+
 #ifdef TESSERA_HAVE_CUDNN
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #include <cudnn_frontend.h>
@@ -11,11 +13,16 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 
+#include "attention/plan_room.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/shared_library.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/launch_record.hpp"
 
 namespace cudnn_frontend {
@@ -44,7 +51,7 @@ enum TensorId : std::int64_t {
 };
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
-/// By id; null where a plan has no such operand.
+/// Returns the operands by id; null where a plan has no such operand.
 std::array<void*, mask_offset_id> operands_of(Pointers const& pointers) {
   std::array<void*, mask_offset_id> out{};
   for (auto const& [id, data] : pointers) out.at(static_cast<std::size_t>(id - 1)) = data;
@@ -54,6 +61,25 @@ std::array<void*, mask_offset_id> operands_of(Pointers const& pointers) {
 struct Plan {
   std::shared_ptr<graph::Graph> graph;  ///< null: cuDNN has none for this shape
   std::int64_t workspace_bytes = 0;
+  explicit operator bool() const { return graph != nullptr; }
+};
+
+/// On Hopper the frontend takes the deterministic algorithm with a workspace that is linear in the
+/// sequence (cuDNN 9.25) where this variable bounds that of the faster one. It reads the variable
+/// while it builds a graph.
+class LinearWorkspace {
+ public:
+  LinearWorkspace() {
+    if (char const* value = std::getenv(name)) before_ = value;
+    setenv(name, "0", 1);
+  }
+  ~LinearWorkspace() { before_ ? setenv(name, before_->c_str(), 1) : unsetenv(name); }
+  LinearWorkspace(LinearWorkspace const&) = delete;
+  LinearWorkspace& operator=(LinearWorkspace const&) = delete;
+
+ private:
+  static constexpr char const* name = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT";
+  std::optional<std::string> before_;
 };
 
 /// What a plan depends on: direction, shape, strides, dtype, scale, determinism, dropout.
@@ -189,9 +215,15 @@ class CudnnAttention {
     std::lock_guard const lock(mutex_);
     void* const stream = q.native_stream();
     if (!start()) return false;
-    Plan const& plan = plan_of(key, make_graph);
-    if (!plan.graph) return false;
-    void* const room = workspace(stream, plan.workspace_bytes);
+    Plan& plan = plan_of(key, make_graph);
+    auto const build_smaller = [&] {
+      LinearWorkspace const linear;
+      return build(make_graph());
+    };
+    make_room(plan, build_smaller,
+              [&](std::int64_t bytes) { return reserve_workspace(stream, bytes); });
+    if (!plan) return false;
+    void* const room = workspaces_[stream].data();
     if (memory::leave_out<CudnnAttention>(q, key, operands_of(pointers), room)) return true;
     require(
         fe::detail::set_stream(handle_, static_cast<cudaStream_t>(stream)) == CUDNN_STATUS_SUCCESS,
@@ -204,7 +236,7 @@ class CudnnAttention {
   template <class MakeGraph>
   bool has_plan(Key const& key, MakeGraph const& make_graph) {
     std::lock_guard const lock(mutex_);
-    return start() && plan_of(key, make_graph).graph != nullptr;
+    return start() && plan_of(key, make_graph);
   }
 
   std::int64_t* mask_key_of(void* stream) {
@@ -218,7 +250,7 @@ class CudnnAttention {
 
  private:
   template <class MakeGraph>
-  Plan const& plan_of(Key const& key, MakeGraph const& make_graph) {
+  Plan& plan_of(Key const& key, MakeGraph const& make_graph) {
     auto found = plans_.find(key);
     if (found == plans_.end()) found = plans_.emplace(key, build(make_graph())).first;
     return found->second;
@@ -241,6 +273,7 @@ class CudnnAttention {
     std::string refusal = runtime_.loaded() ? library_.load_error() : runtime_.load_error();
     if (refusal.empty()) {
       fe::cudnn_dlhandle = library_.handle();
+      memory::trim_device_pool();  // the library allocates outside the pool
       auto const status = fe::detail::create_handle(&handle_);
       if (status != CUDNN_STATUS_SUCCESS)
         refusal = concat("cudnnCreate: ", fe::detail::get_error_string(status));
@@ -265,14 +298,18 @@ class CudnnAttention {
     return plan;
   }
 
-  void* workspace(void* stream, std::int64_t bytes) {
+  /// False where the device has no room for a workspace of that many bytes for the stream.
+  bool reserve_workspace(void* stream, std::int64_t bytes) {
     auto& buffer = workspaces_[stream];
-    if (static_cast<std::int64_t>(buffer.bytes()) < bytes) {
-      buffer = memory::Buffer();  // later work may reuse it after what the stream has so far
+    if (static_cast<std::int64_t>(buffer.bytes()) >= bytes) return true;
+    buffer = memory::Buffer();  // later work may reuse it after what the stream has so far
+    try {
       buffer = memory::Buffer("cuDNN attention", memory::Purpose::workspace,
                               static_cast<std::size_t>(bytes), memory::MemorySpace::device);
+    } catch (OutOfMemoryError const&) {
+      return false;
     }
-    return buffer.data();
+    return true;
   }
 
   std::mutex mutex_;
@@ -365,19 +402,28 @@ std::string misaligned(std::string const& operands,
 }  // namespace
 
 /// Conditions of the attention page: fp16 or bf16, heads of a multiple of 8 up to 128 elements in
-/// both directions on every architecture from Ampere on, operands at multiples of 16 bytes.
-std::string why_not_cudnn(FlashCall const& call) {
-  auto const& s = call.config.shape;
-  if (call.config.dtype != Dtype::fp16 && call.config.dtype != Dtype::bf16)
-    return concat(name_of(call.config.dtype), "; it takes fp16 and bf16");
-  if (s.head_dim % 8 != 0 || s.head_dim > 128)
-    return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to 128");
-  if (call.config.drop.p >= 1.0f)
-    return concat("a dropout of ", call.config.drop.p, " on attention weights (attn_pdrop)");
+/// both directions on every architecture from Ampere on, up to 256 on Hopper, operands at multiples
+/// of 16 bytes.
+std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents, int major) {
+  auto const& s = config.shape;
+  int const widest = major == 9 ? 256 : 128;
+  if (config.dtype != Dtype::fp16 && config.dtype != Dtype::bf16)
+    return concat(name_of(config.dtype), "; it takes fp16 and bf16");
+  if (s.sequence < 2) return "sequences of one token";
+  if (s.head_dim % 8 != 0 || s.head_dim > widest)
+    return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to ", widest);
+  if (config.drop.p >= 1.0f)
+    return concat("a dropout of ", config.drop.p, " on attention weights (attn_pdrop)");
   if (s.mask.window > 0 && s.mask.window < s.sequence)
     return concat("a sliding window of ", s.mask.window, " positions");
-  if (!call.in.documents.empty()) return "documents in packed rows (reset_attention_mask)";
+  if (!documents.empty()) return "documents in packed rows (reset_attention_mask)";
   if (s.mask.soft_cap > 0.0f) return concat("a soft cap of ", s.mask.soft_cap, " on scores");
+  return "";
+}
+
+std::string why_not_cudnn(FlashCall const& call, int major) {
+  if (auto problem = why_not_cudnn(call.config, call.in.documents, major); !problem.empty())
+    return problem;
   if (auto const problem = misaligned("operands", {call.in.query, call.in.key, call.in.value});
       !problem.empty())
     return problem;
@@ -388,6 +434,21 @@ std::string why_not_cudnn(FlashCall const& call) {
 
 std::string why_not_cudnn(AttentionGradients const& gradients) {
   return misaligned("gradients", {gradients.query, gradients.key, gradients.value});
+}
+
+/// From plans of cuDNN 9.26 for A100, L40, H100 and B200 (tests/kernels/attention/
+/// attention_cudnn.test.cpp): one fp32 number per row and head; until Hopper the deterministic
+/// algorithm keeps dP in 16 bits, the other one sums dq in fp32 (twice before Hopper); gradients of
+/// shared keys and values of each query head are summed at the end.
+std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice const& device) {
+  auto const& s = config.shape;
+  std::int64_t const heads = s.batch * s.heads, rows = heads * s.sequence,
+                     fp32_rows = 4 * rows * s.head_dim,
+                     shared = s.kv_heads < s.heads ? fp32_rows : 0;
+  bool const keeps_dp = device.deterministic && device.major < 10;
+  if (keeps_dp)
+    return 2 * heads * round_up(s.sequence, 64) * round_up(s.sequence, 128) + 4 * rows + shared;
+  return 4 * rows + fp32_rows * (device.major < 9 ? 2 : 1) + shared;
 }
 
 }  // namespace tessera::kernels::detail

@@ -11,19 +11,26 @@ namespace tessera::kernels::detail {
 
 /// What cuDNN does not compute about this call, as the object of "does not compute"; empty when it
 /// computes it.
-std::string why_not_cudnn(FlashCall const& call);
-/// The same about where the backward pass writes.
+/// @param major  compute capability of the device
+std::string why_not_cudnn(FlashCall const& call, int major);
+/// Why cuDNN does not compute this configuration, as far as it is known without operands.
+std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents, int major);
+/// Why cuDNN does not write gradients to these places; empty when it does.
 std::string why_not_cudnn(AttentionGradients const& gradients);
 
 /// Both add to the stream and return true, or return false when cuDNN has no plan for the shape
-/// after all (said once in the log). The first call of a shape builds its plan and, when that needs
-/// more than any before, allocates the workspace of the stream.
+/// after all or no room for its workspace (logged once). The first call of a shape builds its plan
+/// and, when that needs more than any before, allocates the workspace of the stream.
 /// @p mask_key: seed and offset of the dropout masks in device memory; only read with dropout
 bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,
                      std::int64_t* mask_key);
 bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
                               AttentionGradients const& gradients, AttentionSaved const& saved,
                               std::int64_t* mask_key);
+
+/// The bytes of the workspace of its backward pass, which is allocated with the first one: those of
+/// its plans but for a few hundred, on Blackwell an upper bound.
+std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice const& device);
 
 /// Whether cuDNN has plans for both passes of a call, with gradients that are laid out as the
 /// operands. With dropout both passes must be its own: only it knows its masks.

@@ -1,5 +1,5 @@
 #pragma once
-/// From the operands of a call to the rules of attention_device.hpp; `run(name, rule)` starts a
+/// Makes the rules of attention_device.hpp from the operands of a call; `run(name, rule)` starts a
 /// rule, whoever the teams are.
 
 #include "attention/attention_backward_device.hpp"

@@ -11,6 +11,8 @@
 #include "launch/launch.hpp"
 #include "launch/timed.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::detail {
 namespace {
@@ -80,7 +82,8 @@ std::string why_not_own_masks(Queue& q, FlashCall const& call) {
 bool uses_cudnn(Queue& q, FlashCall const& call) {
   if (!memory::on_cuda(q)) return false;
   DeviceAttention const wanted = device_settings().attention;
-  std::string refusal = why_not_cudnn(call);
+  static int const major = memory::describe_device(memory::Runtime::device()).major;
+  std::string refusal = why_not_cudnn(call, major);
   if (refusal.empty() && call.config.drop.p > 0.0f && wanted != DeviceAttention::portable)
     refusal = why_not_own_masks(q, call);
   if (choose_attention(wanted, refusal) == AttentionLibrary::cudnn) return true;
@@ -144,9 +147,11 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
     if (fits && cudnn_backward(q, call, to, saved))
       return note_route("attention backward", cudnn_route(config.drop));
     // the portable kernel would drop other weights than cuDNN's forward pass has
-    TESSERA_VALIDATE(config.drop.p <= 0.0f, ConfigError,
-                     "cuDNN has computed attention with its own dropout masks and has no plan for "
-                     "the backward pass of this layout; use --device_attention portable");
+    TESSERA_VALIDATE(
+        config.drop.p <= 0.0f, ConfigError,
+        "cuDNN has computed attention with its own dropout masks and has no plan, or no "
+        "room for one, for the backward pass of this layout; use --device_attention "
+        "portable, or --deterministic false, which needs less memory");
   }
   note_route("attention backward", "portable kernel");
   parallel_for(q, "tessera::kernels::attention_backward_delta",

@@ -100,7 +100,7 @@ struct AttentionOperands {
             head_stride_of(view.head_stride, in.shape.head_dim), in.shape.head_dim,
             in.shape.sequence};
   }
-  /// Of out and dout, [B, T, heads * head_dim].
+  /// Elements from one row of out and dout, [B, T, heads * head_dim], to the next.
   std::int64_t packed_stride() const { return std::int64_t{in.shape.heads} * in.shape.head_dim; }
   HeadRows<T> packed(void* base) const { return rows(HeadsView{base, packed_stride()}); }
   HeadRows<T const> packed(void const* base) const {

@@ -6,10 +6,10 @@
 
 namespace tessera::kernels::detail {
 
-/// Per (b, query head): sums of dq, delta; for shared key-value heads each query head's part of dk
+/// Sums per (b, query head): dq and delta; for shared key-value heads each query head's part of dk
 /// and dv.
 struct AttentionSums {
-  std::int64_t rows = 0;  ///< of a head, padded to whole tiles
+  std::int64_t rows = 0;  ///< rows of a head, padded to full tiles
   std::int64_t width = 0;
   std::int64_t heads = 0;
   bool shared = false;

@@ -110,8 +110,8 @@ inline void transpose_bf16(bfloat16* out, std::int64_t stride, Bf16Rows in, int 
   }
 }
 
-/// To nearest even; denormal numbers become 0, as in products of AMX. The upper 16 elements of the
-/// result are those of @p upper.
+/// Rounds to nearest even; denormal numbers become 0, as in products of AMX. The upper 16 elements
+/// of the result are those of @p upper.
 inline Bf16Vector round_to_bf16(TileVector const& lower, TileVector const& upper) {
   Bf16Vector out;
   asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(out) : "v"(lower), "v"(upper));

@@ -71,7 +71,7 @@ void append_to_cache(Queue& q, CacheShape const& shape, CacheView const& cache,
                          shape.queries,
                          shape.heads,
                          shape.head_dim};
-    if (q.kind() != memory::QueueKind::stream) return detail::launch_on_host(q, name, count, rule);
+    if (!detail::on_device(q)) return detail::launch_on_host(q, name, count, rule);
     constexpr int pack = detail::pack_of<T>;
     if (detail::in_packs<pack>(shape.head_dim, rule.cache, rule.rows.base) &&
         detail::strides_in_packs<pack>(rule.batch_stride, rule.position_stride, rule.head_stride,

@@ -109,7 +109,7 @@ class Masks {
       }
     return out;
   }
-  /// @p value over that of one kept probability of query t: a whole number of up to group_.
+  /// @p value over that of one kept probability of query t: an integer of up to group_.
   std::string count_of(float value, std::int64_t t, int most, std::uint8_t& count) const {
     float const one = 1.0f / ((1.0f - config_.drop.p) * static_cast<float>(t + 1)),
                 quotient = value / one, nearest = std::round(quotient);

@@ -115,6 +115,8 @@ std::string MaskFindings::refusal(AttentionConfig const& config, bool determinis
   std::string answer;
   try {
     answer = check();
+  } catch (OutOfMemoryError const&) {
+    throw;  // says nothing about the library
   } catch (std::exception const& error) {
     answer = error.what();
   }

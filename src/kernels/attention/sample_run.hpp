@@ -34,7 +34,7 @@ std::string compute_sample(Queue& q, AttentionCalls const& calls, AttentionSampl
 class MaskFindings {
  public:
   /// @p check's answer for the class of @p config; the first caller asks it, the others get its
-  /// answer. What it throws is an answer too.
+  /// answer. What it throws is an answer too, except that memory is too small, which may pass.
   std::string refusal(AttentionConfig const& config, bool deterministic,
                       std::function<std::string()> const& check);
 

@@ -53,7 +53,7 @@ struct ColumnSums {
   }
 };
 
-constexpr char const* name = "tessera::kernels::bias_gradient";
+constexpr char const* bias_gradient_name = "tessera::kernels::bias_gradient";
 
 /// The operands of one call.
 template <class Out, class In>
@@ -73,7 +73,7 @@ void sum_on_host(Queue& q, Operands<Out, In> const& x) {
   std::int64_t const width = std::min<std::int64_t>(slice, max_width);
   detail::CallWithChunk<ColumnSums<Out, In, max_width>> const rule{
       {x.out, x.in, x.rows, x.columns, x.accumulate}, x.columns, width};
-  detail::launch_on_host(q, name, ceil_divide(x.columns, width), rule);
+  detail::launch_on_host(q, bias_gradient_name, ceil_divide(x.columns, width), rule);
 }
 
 /// Partial sums of row chunks, then their sums; `N` columns per thread.
@@ -84,7 +84,7 @@ void sum_on_device(Queue& q, Operands<Out, In> const& x, float* parts) {
   detail::with_team_size<detail::column_tile_threads>(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
     detail::ColumnTile<float, In, N, team> const rule{{parts}, x.in, x.rows, x.columns, chunk};
-    detail::parallel_teams<team>(q, name, rule.teams(), rule);
+    detail::parallel_teams<team>(q, bias_gradient_name, rule.teams(), rule);
   });
   detail::add_column_parts<Out>(q, "tessera::kernels::bias_gradient_chunks",
                                 {.first = x.out, .accumulate = x.accumulate},
@@ -102,7 +102,7 @@ void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
   TESSERA_EXPECT(columns == 0 || dout.numel() % columns == 0);
   if (columns == 0) return;
   std::int64_t const rows = dout.numel() / columns;
-  bool const on_device = q.kind() == memory::QueueKind::stream;
+  bool const on_device = detail::on_device(q);
   TESSERA_EXPECT(!on_device || workspace.numel() >= bias_gradient_workspace(q, rows, columns));
   with_type(dbias.view.dtype(), "bias_gradient", [&](auto to) {
     with_type(dout.dtype(), "bias_gradient", [&](auto from) {

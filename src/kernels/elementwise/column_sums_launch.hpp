@@ -31,7 +31,7 @@ struct AddColumnParts {
 template <class Out>
 void add_column_parts(Queue& q, char const* name, ColumnTarget<Out> const& to,
                       ColumnPartials const& parts) {
-  if (q.kind() != QueueKind::stream) {
+  if (!on_device(q)) {
     constexpr int width = AddColumnParts<Out>::width;
     return launch_on_host(q, name, ceil_divide(parts.columns, width),
                           CallWithChunk<AddColumnParts<Out>>{{to, parts}, parts.columns, width});

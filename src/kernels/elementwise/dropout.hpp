@@ -49,9 +49,9 @@ struct DropoutFactors {
     }
   }
 
-  /// As fill() for one element. Like pack() without a variable array index, which device code would
-  /// keep in local memory.
-  TESSERA_FUNCTION float one(std::uint64_t i) const {
+  /// Returns the factor of one element, as fill() does. There is no variable array index, which
+  /// device code would keep in local memory.
+  TESSERA_FUNCTION float factor(std::uint64_t i) const {
     Numbers const numbers = numbers_from(i);
     Philox::Block const four = numbers.random(numbers.block);
     int const at = numbers.shift;
@@ -59,7 +59,7 @@ struct DropoutFactors {
                         upper = at == 2 ? four.v[2] : four.v[3];
     return factor_of(at < 2 ? lower : upper);
   }
-  /// As fill() for N elements, N a multiple of 4.
+  /// Fills the factors of N elements, as fill() does. N is a multiple of 4.
   template <int N>
   TESSERA_FUNCTION void pack(std::uint64_t begin, float (&out)[N]) const {
     Numbers const numbers = numbers_from(begin);
@@ -102,8 +102,8 @@ struct DropoutFactors {
     return p < 1.0f ? static_cast<std::uint32_t>(std::ceil(p * 0x1.0p+24f)) << 8 : 0u;
   }
 
-  /// As an integer: with k = bits >> 8 the uniform number is k 2^-24, below p if k < L = ceil(2^24
-  /// p), if bits < 2^8 L. (With p = 1 `keep` is 0 whatever the limit.)
+  /// Limit as an integer: with k = bits >> 8 the uniform number is k 2^-24, below p if k < L =
+  /// ceil(2^24 p), if bits < 2^8 L. (With p = 1 `keep` is 0 whatever the limit.)
   std::uint32_t limit_of_bits;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using namespace detail;
 
-char const* const name = "tessera::kernels::exact_squares";
+char const* const exact_squares_name = "tessera::kernels::exact_squares";
 
 /// Elements of one sum of a thread.
 constexpr std::int64_t elements_per_sum = std::int64_t{1} << 18;
@@ -77,7 +77,7 @@ void sum_runs(std::int64_t* digits, std::vector<GradientRun> const& runs) {
   for (auto const& run : runs) {
     std::int64_t const sums = sums_of(run.numel);
     if (sums > 0)
-      launch_range(HostSpace(), name, sums,
+      launch_range(HostSpace(), exact_squares_name, sums,
                    ExactSquares<T>{static_cast<T const*>(run.data), run.numel, digits});
     digits += sums * digits_per_sum;
   }
@@ -94,12 +94,12 @@ void exact_squares(Queue& q, std::int64_t* digits, std::vector<GradientRun> cons
   auto const work = [digits, runs, dtype, sums] {
     HostPartialSums::of_process().use(sums * digits_per_sum, [&](double* room) {
       auto* const partial = reinterpret_cast<std::int64_t*>(room);
-      with_type(dtype, name,
+      with_type(dtype, exact_squares_name,
                 [&](auto tag) { sum_runs<typename decltype(tag)::type>(partial, runs); });
       add_up(digits, partial, sums);
     });
   };
-  Timed const timed(q, name);
+  Timed const timed(q, exact_squares_name);
   if (q.kind() == QueueKind::inline_host)
     work();
   else

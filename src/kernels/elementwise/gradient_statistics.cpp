@@ -10,7 +10,7 @@ namespace {
 
 using namespace detail;
 
-char const* const name = "tessera::kernels::gradient_statistics";
+char const* const gradient_statistics_name = "tessera::kernels::gradient_statistics";
 
 std::int64_t blocks_of(std::int64_t numel) { return ceil_divide(numel, gradient_block); }
 std::int64_t blocks_of(std::vector<GradientRun> const& runs) {
@@ -55,18 +55,19 @@ std::int64_t partial_sum_count(std::int64_t numel) { return blocks_of(numel); }
 void partial_gradient_statistics(Queue& q, double* partial, GradientRun const& run, Dtype dtype) {
   with_type(dtype, "gradient_statistics", [&](auto tag) {
     for_batches<typename decltype(tag)::type>(
-        {run}, partial,
-        [&](auto const& rule, std::int64_t blocks) { parallel_rows(q, name, blocks, rule); });
+        {run}, partial, [&](auto const& rule, std::int64_t blocks) {
+          parallel_rows(q, gradient_statistics_name, blocks, rule);
+        });
   });
 }
 
 void total_gradient_statistics(Queue& q, double* sums, double const* partial, std::int64_t count) {
-  parallel_rows(q, name, 1, TotalOfSquares{sums, partial, count});
+  parallel_rows(q, gradient_statistics_name, 1, TotalOfSquares{sums, partial, count});
 }
 
 void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs,
                          Dtype dtype) {
-  with_partial_sums(q, name, blocks_of(runs),
+  with_partial_sums(q, gradient_statistics_name, blocks_of(runs),
                     [sums, runs, dtype](double* partial, auto const& launch) {
                       sum_squares(sums, partial, runs, dtype, launch);
                     });

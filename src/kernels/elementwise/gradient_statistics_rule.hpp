@@ -81,7 +81,7 @@ inline constexpr std::int64_t gradient_block = 16384;
 
 /// What lane @p rank of @p size adds of a block of @p count elements, in ascending order: packs
 /// rank, rank + size, ... of 16 bytes. Four of them are read before they are added, so that 64
-/// bytes of a lane are under way. The order is the same when the block begins between two borders
+/// bytes of a lane are in flight. The order is the same when the block begins between two borders
 /// of packs and its elements are read one by one.
 template <class T>
 KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int64_t rank,
@@ -114,7 +114,7 @@ KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int
 struct SquaresRun {
   void const* data;
   std::int64_t numel;
-  std::int64_t first_block;  ///< of this run, in the launch
+  std::int64_t first_block;  ///< first block of this run, in the launch
 };
 
 /// partial[index] = sum of squares of one block of one of the runs. On the host a block is one

@@ -23,7 +23,7 @@ struct CublasLt {
   TESSERA_CUBLASLT_FUNCTIONS(TESSERA_DECLARE)
 #undef TESSERA_DECLARE
 
-  /// @throws ConfigError when the library is not there or too old
+  /// @throws ConfigError when the library is missing or too old
   static CublasLt const& of_process() {
     static CublasLt const functions;
     return functions;

@@ -126,7 +126,7 @@ void set_pointers(GemmProblem const& p, Plan const& plan) {
 }
 
 /// Section 3.3, cublasLtEpilogue_t. The manual writes GELU(x) without a formula; it is the one with
-/// tanh, as gelu_new (PyTorch takes it for gelu(approximate="tanh") alone), which
+/// tanh, as gelu_new (PyTorch takes it for gelu(approximate="tanh") only), which
 /// tests/gpu/products.test.cpp asks a device. Bias gradients (BGRADA, BGRADB, DGELU_BGRAD) stay a
 /// kernel of their own: these epilogues overwrite where micro-batches add, and their order of
 /// summation is not documented.
@@ -295,7 +295,9 @@ class Products {
 
  private:
   cublasLtHandle_t handle(GemmProblem const& p) {
-    if (!handle_) TESSERA_CUBLASLT_CALL(p, lt().cublasLtCreate(&handle_));
+    if (handle_) return handle_;
+    memory::trim_device_pool();  // the library allocates outside the pool
+    TESSERA_CUBLASLT_CALL(p, lt().cublasLtCreate(&handle_));
     return handle_;
   }
   void* workspace(void* stream) {

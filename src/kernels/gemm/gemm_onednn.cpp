@@ -91,7 +91,7 @@ struct OnednnMatmul::Impl {
     dnnl::matmul primitive;
     dnnl::memory a, b, c, bias, scratchpad;
     std::size_t scratchpad_bytes = 0;
-    std::int64_t rows = 0;  ///< of c in one call
+    std::int64_t rows = 0;  ///< rows of c in one call
   };
 
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};

@@ -19,7 +19,8 @@ struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
   float alpha = 1.0f;
-  /// Of a, b and bias; of c. Of an fp8 product `in` is bf16, the dtype of its bias.
+  /// `in` is the dtype of a, b and bias (of an fp8 product bf16, the dtype of its bias), `out` the
+  /// dtype of c.
   Dtype in = Dtype::fp32, out = Dtype::fp32;
   void* c = nullptr;
   void const* a = nullptr;
@@ -29,7 +30,7 @@ struct GemmProblem {
   void* gelu_input = nullptr;  ///< [m, n] in c's dtype; gelu writes it, gelu_slope reads it
   std::int64_t row_a = 0, row_b = 0,
                row_c = 0;  ///< elements from row to row; 0: as many as a row has
-  /// Of an fp8 product: its formats, and factors in the queue's memory.
+  /// Formats and factors of an fp8 product. The factors are in the queue's memory.
   Float8 format_a = Float8::e4m3, format_b = Float8::e4m3;
   float const *scale_a = nullptr, *scale_b = nullptr;
 

@@ -38,7 +38,8 @@ class GemmEngine {
   GemmEngine& operator=(GemmEngine const&) = delete;
 
   void run(GemmProblem const& p);
-  /// The same by a named way; for tests and measurements. @pre the way exists here and can do @p p
+  /// Runs a product on a named route, for tests and measurements. @pre the route exists on this
+  /// machine and can do @p p
   void run(GemmProblem const& p, GemmRoute route, SgemmLibrary library);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-/// From the dtype of a view to a type.
+/// Finds the type of a view's dtype.
 
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-/// Large tasks on the threads of the host, for sources that the host compiler alone can read
+/// Large tasks on the threads of the host, for sources that only the host compiler can read
 /// (vector extensions).
 
 #include <cstdint>

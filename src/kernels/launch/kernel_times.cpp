@@ -40,7 +40,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// By the names of the kernels.
+/// Finds the kind of work by the kernel's name.
 Work work_of(std::string_view kernel) {
   auto const has = [&](char const* part) { return kernel.find(part) != std::string_view::npos; };
   if (has("gemm")) return Work::products;

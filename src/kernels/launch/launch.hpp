@@ -148,6 +148,18 @@ inline constexpr bool kokkos_has_cuda = true;
 inline constexpr bool kokkos_has_cuda = false;
 #endif
 
+/// Whether kernels have a form for devices next to the host's: in builds for CUDA, and in builds
+/// with tests, which run that form on hosts. Host programs would compile it for nothing.
+#ifdef TESSERA_DEVICE_FORMS
+inline constexpr bool has_device_forms = true;
+#else
+inline constexpr bool has_device_forms = false;
+#endif
+
+/// Whether a launch on @p q takes the device form of its kernel. Sizes of workspaces depend on
+/// q.kind() instead, because the memory of a device is also planned by programs without such forms.
+inline bool on_device(Queue const& q) { return has_device_forms && q.kind() == QueueKind::stream; }
+
 #ifdef KOKKOS_ENABLE_CUDA
 /// The Kokkos execution space of a stream, created once per stream and destroyed when Kokkos
 /// finalizes.

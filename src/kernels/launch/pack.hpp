@@ -71,7 +71,7 @@ struct Pack {
       return load(element);
     }
   }
-  /// In ascending order of @p i.
+  /// Sets element @p i; calls come in ascending order.
   TESSERA_FUNCTION void set(int i, float value) {
     if constexpr (std::is_same_v<T, float>) {
       word[i] = std::bit_cast<std::uint32_t>(value);

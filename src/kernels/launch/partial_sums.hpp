@@ -32,7 +32,7 @@ double* device_partial_sums(std::int64_t numel);
 /// rule(team, row) for every row. @p work is copied where the queue runs it later.
 template <class Work>
 void with_partial_sums(Queue& q, char const* name, std::int64_t numel, Work work) {
-  if (q.kind() == QueueKind::stream)
+  if (on_device(q))
     return work(device_partial_sums(numel), [&q, name](auto const& rule, std::int64_t rows) {
       parallel_rows(q, name, rows, rule);
     });

@@ -108,7 +108,7 @@ TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t fi
 /// Array size for @p numbers random numbers from any position, rounded up to full groups.
 constexpr int philox_capacity(int numbers) { return round_up(numbers + 3, 4 * philox_group_size); }
 
-/// bits[0 .. 4 * blocks), rounded up to whole groups: the numbers of blocks first, first + 1, ...
+/// bits[0 .. 4 * blocks), rounded up to full groups: the numbers of blocks first, first + 1, ...
 TESSERA_FUNCTION inline void philox_batch(Philox const& random, std::uint64_t first, int blocks,
                                           std::uint32_t* bits) {
   for (int b = 0; b < blocks; b += philox_group_size)

@@ -25,8 +25,9 @@ TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* first) {
 /// How far ahead a loop asks for its operands.
 struct PrefetchDistance {
   std::int64_t elements = 0;  ///< into the first-level cache; 0: not at all
-  /// Also this far into the second-level cache; 0: not at all. A page and more: prefetchers of
-  /// processors stop at its end, and a core that computes has fewer reads of its own in flight.
+  /// Bytes ahead that a loop prefetches into the second-level cache as well; 0: none. It is a page
+  /// or more, because processors' prefetchers stop at its end, and a core that computes has fewer
+  /// reads of its own in flight.
   std::int64_t far_bytes = 0;
 
   TESSERA_FUNCTION bool any() const { return elements > 0; }

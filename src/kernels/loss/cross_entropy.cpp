@@ -115,7 +115,7 @@ void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In, Score> const
 template <class Out, class In, class Score>
 void run(Queue& q, CrossEntropy<Out, In, Score> const& rule, std::int64_t rows) {
   char const* const name = "tessera::kernels::cross_entropy";
-  if (q.kind() != memory::QueueKind::stream)
+  if (!detail::on_device(q))
     return detail::launch_on_host(q, name, rows,
                                   detail::CallWithRow<CrossEntropy<Out, In, Score>>{rule});
   if (detail::in_packs<detail::pack_of<bfloat16>>(rule.stride, rule.logits, rule.dlogits))

@@ -29,18 +29,19 @@ struct CappedLogit {
   TESSERA_FUNCTION float slope_at(float logit) const { return cap.slope_at(logit); }
 };
 
-/// Of the target distribution: what the target has more than other columns, and what each has.
+/// Target distribution with label smoothing: every column has `uniform`, and the target
+/// `confidence` more.
 struct Smoothing {
   float confidence = 1.0f;
   float uniform = 0.0f;
 };
 
-/// As on the host one pass for maximum and sum of exponentials, one for the gradient. A thread
-/// processes 16 elements at a time, 8 in the second pass, whose reads come from the cache: as packs
-/// when rows are `aligned` (address and stride in 16 bytes; the columns need not be), else one by
-/// one, neighboring threads at neighboring elements. Elements between the columns and the stride of
-/// an aligned row are not used; in dlogits they become 0 as far as packs reach. Order of the sum: a
-/// thread's elements in steps of 16, then the threads as in sum_over_team().
+/// Makes one pass for maximum and sum of exponentials and one for the gradient, as on the host. A
+/// thread processes 16 elements at a time, 8 in the second pass, whose reads come from the cache:
+/// as packs when rows are `aligned` (address and stride in 16 bytes; the columns need not be), else
+/// one by one, neighboring threads at neighboring elements. Elements between the columns and the
+/// stride of an aligned row are not used; in dlogits they become 0 as far as packs reach. Order of
+/// the sum: a thread's elements in steps of 16, then the threads as in sum_over_team().
 template <class Out, class In, class Score, bool aligned, int Threads>
 struct TeamCrossEntropy {
   static constexpr int width = 8, packs = 2;

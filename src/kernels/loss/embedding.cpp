@@ -129,8 +129,6 @@ struct EmbedPositionsBackward {
   }
 };
 
-bool is_stream(Queue const& q) { return q.kind() == memory::QueueKind::stream; }
-
 /// call(n) with the columns per thread as a compile-time constant.
 template <class T, class Call, class... Data>
 void with_pack(std::int64_t columns, Call const& call, Data const*... data) {
@@ -215,7 +213,7 @@ void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView
                         sequence,
                         columns,
                         detail::DropoutFactors(drop)};
-    if (!is_stream(q))
+    if (!detail::on_device(q))
       return detail::launch_on_host(q, name, tokens.numel(), detail::CallWithRow<Embed<T>>{rule});
     with_pack<T>(
         columns,
@@ -251,7 +249,9 @@ void order_by_token(std::int32_t* order, std::int32_t const* tokens, std::int64_
 
 std::int64_t embedding_backward_parts(Queue const& q, std::int64_t positions,
                                       std::int64_t columns) {
-  return is_stream(q) ? detail::TokenSums<float, float>::slices(positions) * 2 * columns : 0;
+  return q.kind() == memory::QueueKind::stream
+             ? detail::TokenSums<float, float>::slices(positions) * 2 * columns
+             : 0;
 }
 
 void embedding_backward(Queue& q, Dropout const& drop, EmbeddingGradients const& to,
@@ -263,7 +263,7 @@ void embedding_backward(Queue& q, Dropout const& drop, EmbeddingGradients const&
                      positions = tokens.numel();
   TESSERA_EXPECT(dout.numel() == positions * columns);
   TESSERA_EXPECT(dwpe.empty() || (dwpe.dim(1) == columns && dwpe.dim(0) >= sequence));
-  TESSERA_EXPECT(!is_stream(q) ||
+  TESSERA_EXPECT(!detail::on_device(q) ||
                  (groups.order.numel() == positions &&
                   groups.parts.numel() >= embedding_backward_parts(q, positions, columns)));
   if (to.dwte.mode == WriteMode::overwrite) fill(q, dwte, 0.0f);
@@ -285,7 +285,7 @@ void embedding_backward(Queue& q, Dropout const& drop, EmbeddingGradients const&
                              to.dwte.mode == WriteMode::add,
                              to.dwpe.mode == WriteMode::add,
                              detail::DropoutFactors(drop)};
-      if (is_stream(q))
+      if (detail::on_device(q))
         run_on_device(q, b, groups);
       else
         run_on_host(q, b);

@@ -33,7 +33,7 @@ TESSERA_FUNCTION void pack_factors(DropoutFactors const& factors, std::int64_t e
   for (int k = 0; k < N; ++k) factor[k] = 1.0f;
   if (!factors.active()) return;
   if constexpr (N == 1)
-    factor[0] = factors.one(static_cast<std::uint64_t>(element));
+    factor[0] = factors.factor(static_cast<std::uint64_t>(element));
   else
     factors.pack(static_cast<std::uint64_t>(element), factor);
 }
@@ -187,7 +187,8 @@ struct SumTokensAcrossSlices {
         std::int64_t const at = next + r < slices ? next + r : slices - 1;
         has[r] = next + r < slices && sums.token_at(at * sums.slice) == token;
         read_floats(part[r],
-                    sums.part(at, 0, place.column));  // of another token where has[r] is false
+                    // Sum of another token where has[r] is false
+                    sums.part(at, 0, place.column));
       }
       TESSERA_UNROLL
       for (int r = 0; r < flight; ++r) {

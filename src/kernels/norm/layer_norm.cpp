@@ -128,7 +128,7 @@ Normalize<T> make_normalize(LayerNormWeights const& norm, LayerNormOutput const&
           norm.gamma.as<T>(), norm.beta.as<T>(),   norm.gamma.numel(),  norm.epsilon};
 }
 
-/// The same for a team that keeps rows in registers.
+/// Makes the rule of a team that keeps rows in registers.
 template <int Threads, class T>
 detail::TeamNormalize<T, Threads> in_registers(Normalize<T> const& n, std::int64_t rows) {
   return {n.out, n.mean, n.rstd, n.in, n.gamma, n.beta, rows, n.columns, n.epsilon};

@@ -18,7 +18,7 @@ struct ResidualNormalize {
   T* sum;
   T const *residual, *branch;
   DropoutFactors factors;
-  Norm normalize;  ///< of `sum`
+  Norm normalize;  ///< norm of `sum`
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {

@@ -142,7 +142,7 @@ RmsNormalize<T> make_normalize(RmsNormWeights const& norm, RmsNormOutput const& 
           norm.epsilon};
 }
 
-/// The same for a team that keeps rows in registers.
+/// Makes the rule of a team that keeps rows in registers.
 template <int Threads, class T>
 detail::TeamRmsNormalize<T, Threads> in_registers(RmsNormalize<T> const& n, std::int64_t rows) {
   return {n.out.base, n.rstd, n.in.base, n.gamma, rows, n.columns, n.epsilon};

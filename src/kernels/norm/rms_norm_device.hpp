@@ -109,7 +109,7 @@ struct TeamRmsNormalizeBackward {
     Elements g;
     if (part.column < columns) g.read(gamma.data + part.column);
     float dgamma[width] = {};
-    int half = 0;  // of the scratch: some threads still read the other
+    int half = 0;  // half of the scratch: some threads still read the other
     for (; part.first < last; part.first += norm_rows, half = warp_sums - half)
       some_rows(team, team.scratch() + half, part, g, dgamma);
     if (part.column < columns) write_floats(parts + index * columns + part.column, dgamma);

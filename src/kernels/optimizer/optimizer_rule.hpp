@@ -45,17 +45,17 @@ struct UpdateRun {
   void* weights_out;  ///< 16-bit weights written from the updated master; null: none
   std::int64_t numel;
   typename Rule::Rates rates;
-  std::int64_t first_tile = 0;  ///< of this run, in the launch
+  std::int64_t first_tile = 0;  ///< first tile of this run, in the launch
   std::int32_t shift = 0;       ///< elements that are missing from the first pack, on a device;
                                 ///< unaligned when no packs fit all arrays
   static constexpr std::int32_t unaligned = -1;
 
-  /// Of fp32 values.
+  /// Weights and states as fp32 values.
   KOKKOS_FUNCTION float* weights() const { return static_cast<float*>(master); }
   KOKKOS_FUNCTION float* state(std::size_t j) const { return static_cast<float*>(states[j]); }
 };
 
-/// Of runs that own consecutive tiles, the last one that starts at or before @p tile.
+/// Returns the run that has @p tile. Runs own consecutive tiles.
 template <class Run>
 KOKKOS_INLINE_FUNCTION Run const& run_with(Run const* run, int runs, std::int64_t tile) {
   int low = 0, high = runs;
@@ -118,7 +118,7 @@ struct UpdateBatch {
 /// What the pointers of the runs point to.
 struct UpdateDtypes {
   Dtype gradient = Dtype::fp32;
-  Dtype weights = Dtype::fp32;  ///< of weights_out
+  Dtype weights = Dtype::fp32;  ///< dtype of weights_out
   Dtype master = Dtype::fp32, states = Dtype::fp32;
 };
 

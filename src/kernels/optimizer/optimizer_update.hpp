@@ -232,7 +232,7 @@ struct HalfElements {
 /// What a step is launched with.
 template <class Rule>
 struct UpdateStep {
-  char const* name;  ///< of the kernel
+  char const* name;  ///< name of the kernel
   typename Rule::Coefficients coefficients;
   GradientControl const* control;
   UpdateDtypes dtypes;
@@ -252,7 +252,7 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
   for (auto const& run : step.runs)
     if ((run.weights_out == nullptr) == std::is_void_v<W>) runs.push_back(run);
   UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
-  if (q.kind() == QueueKind::stream) {
+  if (on_device(q)) {
     using Packs = UpdatePacks<Rule, G, W>;
     auto const place = [](UpdateRun<Rule>& run) {
       run.shift = Packs::shift_of(run);
@@ -273,7 +273,7 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
 template <class Rule>
 void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
   UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
-  if (q.kind() == QueueKind::stream) {
+  if (on_device(q)) {
     auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
     for_batches(empty, step.runs, elements, [&](auto const& batch, std::int64_t numel) {
       parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});
@@ -285,16 +285,22 @@ void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
   }
 }
 
-/// Enqueues the update of all runs: one traversal of every array.
+/// Enqueues the update of all runs: one traversal of every array. Gradients are in fp32 or the
+/// dtype of the weights; the traversal of 16-bit states serves what differs from that.
 template <class Rule>
 void launch_update(Queue& q, UpdateStep<Rule> const& step) {
-  if (step.dtypes.master != Dtype::fp32 || step.dtypes.states != Dtype::fp32)
+  UpdateDtypes const& d = step.dtypes;
+  if (d.master != Dtype::fp32 || d.states != Dtype::fp32 ||
+      (d.gradient != Dtype::fp32 && d.gradient != d.weights))
     return launch_half_update(q, step);
-  with_type(step.dtypes.gradient, step.name, [&](auto g) {
+  with_type(d.gradient, step.name, [&](auto g) {
     using G = typename decltype(g)::type;
     launch_update_as<G, void>(q, step);
-    with_type(step.dtypes.weights, step.name,
-              [&](auto w) { launch_update_as<G, typename decltype(w)::type>(q, step); });
+    if constexpr (std::is_same_v<G, float>)
+      with_type(d.weights, step.name,
+                [&](auto w) { launch_update_as<float, typename decltype(w)::type>(q, step); });
+    else
+      launch_update_as<G, G>(q, step);
   });
 }
 

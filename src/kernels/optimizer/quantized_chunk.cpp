@@ -3,7 +3,8 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
 #define TESSERA_MAPS_IN_REGISTERS
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"  // of GCC 12's own header: its bug 105593
+// GCC 12 warns of its own header (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <immintrin.h>
@@ -52,8 +53,9 @@ template <DynamicMap map>
 struct ChunkTable {
   static constexpr bool is_signed = map == DynamicMap::signed_values;
   static constexpr int ranks = is_signed ? 128 : 256;
-  static constexpr int octaves = 32;        ///< of exponents modulo 32; those of 2^-24 to 1 differ
-  static constexpr int fraction_bits = 12;  ///< of ranks as integers
+  /// Octaves of exponents modulo 32; those of 2^-24 to 1 differ
+  static constexpr int octaves = 32;
+  static constexpr int fraction_bits = 12;  ///< fraction bits of ranks as integers
   static constexpr double steeper = 1.25, steeper_last = 4.0 / 3.0;
 
   alignas(64) std::array<float, ranks> number{};
@@ -227,8 +229,8 @@ class Ranks {
         below_(table.below.data()),
         last_(_mm512_set1_ps(table.last)) {}
 
-  /// In units of 2^-fraction_bits, rounded to nearest. Errors of the lines are below half a unit,
-  /// so that ranks are right where the fraction is not 0.
+  /// Ranks in units of 2^-fraction_bits, rounded to nearest. Errors of the lines are below half a
+  /// unit, so that ranks are right where the fraction is not 0.
   __m512i operator()(__m512 x) const {
     __m512i const octave = _mm512_srli_epi32(_mm512_castps_si512(x), 23);
     __m512 const rise = _mm512_mul_ps(x, slope_[octave]);

@@ -25,7 +25,7 @@ void encode_chunk(DynamicMap map, float const* values, float divisor, std::uint8
 /// A map in the form that kernels read, and the way from a number to its nearest code: the upper 16
 /// bits of the magnitude choose a bucket, in which at most one border between two codes lies.
 struct QuantizationTable {
-  static constexpr std::uint32_t first_key = 0x3380, last_key = 0x3F80;  ///< of 2^-24 and of 1
+  static constexpr std::uint32_t first_key = 0x3380, last_key = 0x3F80;  ///< keys of 2^-24 and of 1
   static constexpr std::uint32_t buckets = last_key - first_key + 1, no_border = 0x10000;
   static constexpr int zero_of_signed = 127;  ///< code of 0
 
@@ -33,7 +33,7 @@ struct QuantizationTable {
   std::int32_t bucket[buckets];  ///< rank of its first magnitude, and from bit 8 on the lower 16
                                  ///< bits of the border, where the rank is one higher
 
-  /// Of @p value / @p divisor, which is in [-1, 1].
+  /// Returns the code of @p value / @p divisor, which is in [-1, 1].
   template <DynamicMap map>
   TESSERA_FUNCTION static int code(std::int32_t const* bucket, float value, float divisor) {
     int const bits = std::bit_cast<int>(value / divisor);
@@ -52,7 +52,8 @@ struct QuantizationTable {
 };
 
 QuantizationTable const& host_table(DynamicMap map);
-/// In memory of the queue's space. The first call for a device waits until its copy is complete.
+/// Returns the table in memory of the queue's space. The first call for a device waits until its
+/// copy is complete.
 QuantizationTable const* table_for(memory::Queue& q, DynamicMap map);
 
 /// Zeros have no largest magnitude to divide by.

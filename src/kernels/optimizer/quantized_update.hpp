@@ -28,7 +28,7 @@ struct QuantizedRun {
   void* weights_out;
   std::int64_t numel;
   typename Rule::Rates rates;
-  std::int64_t first_tile = 0;  ///< item of this run, in the launch
+  std::int64_t first_tile = 0;  ///< first item of this run, in the launch
 };
 
 /// The elements of a chunk that one thread has: all of them on the host, every 32nd in a warp.
@@ -37,7 +37,7 @@ struct QuantizedChunks {
   static constexpr int max_runs =
       28;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   static constexpr int scratch_floats = 1;
-  static constexpr int warps = 4;  ///< of a team on a device; each takes a chunk
+  static constexpr int warps = 4;  ///< warps of a team on a device; each takes a chunk
   using Coefficients = typename Rule::Coefficients;
   using States = std::make_index_sequence<Rule::states>;
   using Run = QuantizedRun<Rule>;
@@ -50,7 +50,7 @@ struct QuantizedChunks {
   int runs;
   Run run[max_runs];
 
-  /// On the host: an item is one thread's.
+  /// Updates an item on the host, where one thread has it.
   KOKKOS_FUNCTION void operator()(std::int64_t item) const {
     Coefficients c;
     if (!decide(c)) return;
@@ -59,7 +59,7 @@ struct QuantizedChunks {
     for (std::int64_t k = first; k < first + chunks_of_item; ++k)
       if (k * quantization_chunk < r.numel) update<1>(c, r, k, 0, Alone());
   }
-  /// On a device.
+  /// Updates an item on a device, where a team has it.
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
     Coefficients c;
@@ -97,7 +97,7 @@ struct QuantizedChunks {
 
   /// A thread's first element of a run, and its chunk.
   struct Place {
-    std::int64_t at, chunk;
+    std::int64_t element, chunk;
   };
   /// Element @p j of a thread is element lane + j * lanes of the chunk.
   template <int lanes>
@@ -150,7 +150,7 @@ struct QuantizedChunks {
   template <int lanes, class Count, std::size_t... S>
   KOKKOS_FUNCTION void read_states(Run const& r, Place place, Count count, Values<lanes>& x,
                                    std::index_sequence<S...>) const {
-    (decode<lanes, Rule::maps[S]>(table[S]->number, r.states[S].codes + place.at,
+    (decode<lanes, Rule::maps[S]>(table[S]->number, r.states[S].codes + place.element,
                                   r.states[S].absmax[place.chunk], count, x.states[S]),
      ...);
   }
@@ -198,8 +198,8 @@ struct QuantizedChunks {
       most = most > magnitude ? most : magnitude;
     }
     float const absmax = std::bit_cast<float>(most);
-    encode<lanes, map>(table.bucket, values, divisor_of(absmax), count, to.codes + place.at);
-    if (place.at % quantization_chunk == 0) to.absmax[place.chunk] = absmax;
+    encode<lanes, map>(table.bucket, values, divisor_of(absmax), count, to.codes + place.element);
+    if (place.element % quantization_chunk == 0) to.absmax[place.chunk] = absmax;
   }
   template <int lanes, DynamicMap map, class Count>
   static KOKKOS_FUNCTION void encode(std::int32_t const* __restrict bucket,
@@ -218,7 +218,7 @@ struct QuantizedChunks {
 /// What an update is launched with. Rule::maps are the maps of the states.
 template <class Rule>
 struct QuantizedStep {
-  char const* name;  ///< of the kernel
+  char const* name;  ///< name of the kernel
   typename Rule::Coefficients coefficients;
   GradientControl const* control;
   Dtype gradient_dtype, weights_dtype;

@@ -18,7 +18,7 @@ using detail::with_type;
 
 constexpr std::int64_t scale_bytes = 2;
 
-std::int64_t chunks_of(CodeFormat const& format, std::int64_t numel) {
+std::int64_t chunks_of(QuantizedFormat const& format, std::int64_t numel) {
   return ceil_divide(numel, format.chunk);
 }
 
@@ -27,7 +27,7 @@ struct Layout {
   int bits;
   std::int64_t chunk, numel, chunks, region_bytes;
 
-  explicit Layout(CodeRegions const& r)
+  explicit Layout(QuantizedRegions const& r)
       : bits(r.format.bits),
         chunk(r.format.chunk),
         numel(r.numel),
@@ -169,7 +169,7 @@ struct PartsToSum {
   std::int64_t count = 1;
   memory::WriteMode mode = memory::WriteMode::overwrite;
 };
-void decode(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& regions,
+void decode(Queue& q, TensorView out, ConstTensorView in, QuantizedRegions const& regions,
             PartsToSum const& parts) {
   TESSERA_EXPECT(out.numel() == regions.numel * regions.count &&
                  in.numel() == regions.bytes() * parts.count && in.dtype() == Dtype::uint8);
@@ -184,12 +184,12 @@ void decode(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& reg
 
 }  // namespace
 
-std::int64_t code_bytes(CodeFormat const& format, std::int64_t numel) {
+std::int64_t code_bytes(QuantizedFormat const& format, std::int64_t numel) {
   std::int64_t const bytes = chunks_of(format, numel) * scale_bytes + numel * format.bits / 8;
   return (bytes + 15) / 16 * 16;
 }
 
-void encode_chunks(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& regions,
+void encode_chunks(Queue& q, TensorView out, ConstTensorView in, QuantizedRegions const& regions,
                    Encoding const& encoding) {
   TESSERA_EXPECT(in.numel() == regions.numel * regions.count && out.numel() == regions.bytes() &&
                  out.dtype() == Dtype::uint8 && encoding.inner > 0 &&
@@ -204,11 +204,11 @@ void encode_chunks(Queue& q, TensorView out, ConstTensorView in, CodeRegions con
   });
 }
 
-void decode_chunks(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& regions) {
+void decode_chunks(Queue& q, TensorView out, ConstTensorView in, QuantizedRegions const& regions) {
   decode(q, out, in, regions, {"tessera::kernels::decode_chunks"});
 }
 
-void sum_chunks(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& regions,
+void sum_chunks(Queue& q, TensorView out, ConstTensorView in, QuantizedRegions const& regions,
                 std::int64_t parts, memory::WriteMode mode) {
   decode(q, out, in, regions, {"tessera::kernels::sum_chunks", parts, mode});
 }

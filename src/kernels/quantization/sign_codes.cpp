@@ -38,7 +38,7 @@ struct Scale {
   }
 };
 
-struct Encode {
+struct EncodeSigns {
   Words layout;
   std::uint32_t* words;
   float* values;
@@ -75,7 +75,7 @@ struct AddMean {
   }
 };
 
-struct Decode {
+struct DecodeSigns {
   Words layout;
   float* out;
   std::uint32_t const* words;
@@ -98,7 +98,7 @@ void encode_signs(Queue& q, std::uint32_t* words, float* values, std::int64_t nu
                   float const* scale) {
   Words const layout{numel};
   parallel_for(q, "tessera::kernels::encode_signs", layout.count(),
-               Encode{layout, words, values, scale});
+               EncodeSigns{layout, words, values, scale});
 }
 
 void add_mean_of_signs(Queue& q, float* values, std::int64_t numel, SignParts const& parts) {
@@ -111,7 +111,7 @@ void decode_signs(Queue& q, float* out, std::int64_t numel, std::uint32_t const*
                   float const* scale) {
   Words const layout{numel};
   parallel_for(q, "tessera::kernels::decode_signs", layout.count(),
-               Decode{layout, out, words, scale});
+               DecodeSigns{layout, out, words, scale});
 }
 
 }  // namespace tessera::kernels

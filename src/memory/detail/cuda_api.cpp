@@ -103,7 +103,11 @@ class CudaApi final : public DeviceApi {
   void* allocate_pinned(std::size_t bytes) override {
     set_current_device();
     void* data = nullptr;
-    return granted(cudaMallocHost(&data, bytes), "cudaMallocHost") ? data : nullptr;
+    cudaError_t const status = cudaMallocHost(&data, bytes);
+    bool const cannot_pin =
+        status == cudaErrorNotSupported || status == cudaErrorHostMemoryAlreadyRegistered;
+    if (cannot_pin) cudaGetLastError();
+    return !cannot_pin && granted(status, "cudaMallocHost") ? data : nullptr;
   }
   void free_pinned(void* data) noexcept override {
     use_current_device();
@@ -197,12 +201,13 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaMemcpy2DAsync(to.data, to.stride, from.data, from.stride, bytes, rows,
                                         cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
   }
-  /// Kokkos asks for errors of launches in debug builds only.
+  /// Kokkos asks for errors of launches in debug builds only. The error may be one that an earlier
+  /// call has left.
   void check_launch(char const* kernel) override {
     cudaError_t const status = cudaPeekAtLastError();
     if (status == cudaSuccess || status == cudaErrorNotReady) return;
     cudaGetLastError();
-    std::string const launch = concat("launch of kernel ", kernel);
+    std::string const launch = concat("launch of kernel ", kernel, " or an earlier call");
     check(status, launch.c_str());
   }
   /// 6.5 "Event Management": events with timing, which order between streams does without.
@@ -299,7 +304,7 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaSetDevice(wanted));
     current = wanted;
   }
-  /// As set_current_device(), for releases, which report no error and come from any thread.
+  /// Sets the current device for releases, which report no error and come from any thread.
   void use_current_device() noexcept {
     try {
       set_current_device();
@@ -339,7 +344,7 @@ class CudaApi final : public DeviceApi {
   std::mutex mutex_;
   std::map<Stream, StreamPriority> priorities_;
   std::vector<StreamMark> free_marks_;
-  std::vector<Stream> free_streams_[2];  ///< of normal and of high priority
+  std::vector<Stream> free_streams_[2];  ///< free streams of normal and of high priority
   std::atomic<cudaMemPool_t> pool_{nullptr};
   bool pool_queried_ = false;
 };

@@ -86,7 +86,7 @@ class DeviceApi {
 DeviceApi& device_api();
 /// Null when this build has none.
 DeviceApi* device_api_or_null();
-/// For tests: replaces the runtime and returns the previous one. Null: the runtime of the build.
+/// Replaces the runtime in tests and returns the previous one. Null: the runtime of the build.
 DeviceApi* replace_device_api(DeviceApi* api);
 
 /// Null in builds without CUDA.

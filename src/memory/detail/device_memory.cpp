@@ -17,6 +17,8 @@ namespace {
 
 /// How long a failed allocation waits for memory that streams will free.
 constexpr std::chrono::seconds pool_timeout{10};
+/// How long an allocation during a capture waits for the work that is enqueued.
+constexpr std::chrono::seconds capture_timeout{600};
 constexpr char const* cache_name = "cached pinned memory";
 
 /// Polls until @p event has happened, at most for @p time.
@@ -74,16 +76,23 @@ void DeviceMemory::order_after_pool(DeviceApi::Stream stream) {
 }
 
 /// Waits until the pool's stream has executed all work so far; false after the timeout.
-bool DeviceMemory::synchronize_pool() {
+bool DeviceMemory::synchronize_pool(std::chrono::milliseconds timeout) {
   api_.record(event_, pool_);
-  return wait_for_event(api_, event_, pool_timeout);
+  return wait_for_event(api_, event_, timeout);
+}
+
+void DeviceMemory::trim() {
+  std::lock_guard const lock(mutex_);
+  if (!pool_) return;
+  synchronize_pool(pool_timeout);
+  api_.trim();
 }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
   void* data = api_.allocate(bytes, pool_stream());
   if (!data) {
-    synchronize_pool();
+    synchronize_pool(pool_timeout);
     api_.trim();
     data = api_.allocate(bytes, pool_);
   }
@@ -92,9 +101,9 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   for (auto const stream : open_)
     if (std::find(capturing_.begin(), capturing_.end(), stream) == capturing_.end())
       order_after_pool(stream);
-  TESSERA_VALIDATE(capturing_.empty() || synchronize_pool(), InternalError,
+  TESSERA_VALIDATE(capturing_.empty() || synchronize_pool(capture_timeout), InternalError,
                    "memory allocated during a CUDA graph capture was not zeroed within ",
-                   pool_timeout.count(), " s; train without --cuda_graphs");
+                   capture_timeout.count(), " s; train without --cuda_graphs");
   return data;
 }
 
@@ -155,7 +164,7 @@ void DeviceMemory::close(DeviceApi::Stream stream) noexcept {
     api_.record(event_, stream);
     api_.wait(pool_, event_);
   } catch (...) {
-    // As in free().
+    // Releases report no error, as in free().
   }
   std::erase(open_, stream);
 }

@@ -34,11 +34,13 @@ class DeviceMemory {
   DeviceMemory(DeviceMemory const&) = delete;
 
   DeviceApi& api() const { return api_; }
-  /// With the bound of limit_memory().
+  /// Returns free and total memory within the bound of limit_memory().
   DeviceApi::MemoryInfo info() const;
 
   /// Zeroed for all later work on streams. Null when there is not enough.
   void* allocate(std::size_t bytes);
+  /// Gives memory that was freed before back to the device, also what streams are about to leave.
+  void trim();
   /// Work enqueued so far may still use it.
   void free(void* data) noexcept;
 
@@ -80,7 +82,7 @@ class DeviceMemory {
   DeviceApi::Stream pool_stream();
   void wait_for_open_streams();
   void order_after_pool(DeviceApi::Stream stream);
-  bool synchronize_pool();
+  bool synchronize_pool(std::chrono::milliseconds timeout);
   void shrink_cache(std::size_t max_bytes);
   void unpin(void* data, std::size_t bytes) noexcept;
 
@@ -96,7 +98,7 @@ class DeviceMemory {
   std::size_t cached_bytes_ = 0;
 };
 
-/// Of the current runtime. @throws ConfigError when this build has none
+/// Returns the memory of the current runtime's device. @throws ConfigError when this build has none
 DeviceMemory& device_memory();
 /// Destroys it. Called before another runtime replaces the current one.
 void reset_device_memory();

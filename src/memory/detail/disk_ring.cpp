@@ -215,7 +215,7 @@ class UringThread final : public DiskRing {
     if (!failed_) failed_ = std::move(error);
   }
 
-  /// Jobs end in their order, so that an event stands for all before it.
+  /// Jobs end in their order, so that an event means that all before it have completed.
   void finish_jobs() {
     while (!jobs_.empty() && jobs_.front().is_submitted() && jobs_.front().in_flight == 0) {
       if (!is_ready(jobs_.front())) return;
@@ -227,7 +227,7 @@ class UringThread final : public DiskRing {
   std::string name_;
   SwapOptions options_;
   std::unique_ptr<Ring> ring_;
-  std::list<Job> jobs_;  ///< of this thread, like the next ones
+  std::list<Job> jobs_;  ///< jobs of this thread, like the next ones
   std::vector<Request> requests_;
   int in_flight_ = 0;
   std::exception_ptr failed_;

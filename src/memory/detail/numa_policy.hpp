@@ -21,7 +21,7 @@ class NumaScope {
 
  private:
   int mode_ = -1;                     ///< policy before; -1: unchanged
-  std::vector<unsigned long> nodes_;  ///< of that policy
+  std::vector<unsigned long> nodes_;  ///< nodes of the policy before
 };
 
 }  // namespace tessera::memory::detail

@@ -10,7 +10,7 @@ namespace {
 /// Far above any model. Below it no product of sizes overflows.
 constexpr double max_parameters = 1e15;
 
-/// Of the matrices, in floating point: cannot overflow.
+/// Counts the elements of the matrices in floating point, which cannot overflow.
 double matrix_elements(DecoderDescription const& d) {
   auto const real = [](std::int64_t n) { return static_cast<double>(n); };
   QkvOptions const& qkv = d.attention.qkv;

@@ -20,7 +20,7 @@ struct DecoderDtypes {
 struct DecoderLayers {
   std::vector<UnitSpec> units;
   std::vector<std::unique_ptr<DecoderLayer>> layers;
-  /// Of the key/value cache: layers of attention, and the heads of each.
+  /// Dimensions of the key/value cache: layers of attention, and the heads of each.
   std::int64_t cached_layers = 0, kv_heads = 0, head_dim = 0;
 };
 
@@ -29,8 +29,8 @@ struct DecoderLayers {
 std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& description,
                                        DecoderLayers layers, ConfigTree config,
                                        DecoderDtypes dtypes);
-/// The same around the blocks that are described.
-/// @throws ConfigError when the description has more parameters than any model
+/// Makes a decoder with the blocks that @p description describes. @throws ConfigError when the
+/// description has more parameters than any model
 std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& description,
                                        ConfigTree config, DecoderDtypes dtypes);
 

@@ -31,7 +31,7 @@ HeadWeights acquire_head(UnitIndex unit, LmHead const& head, Embedding const& em
   return out;
 }
 
-/// To host memory. Waits for the queue.
+/// Copies a tensor to host memory and waits for the queue.
 std::vector<float> read_back(Queue& compute, TensorView from, std::string_view what) {
   std::vector<float> out(static_cast<std::size_t>(from.numel()));
   memory::copy(compute, out.data(), from.as<float>(), from.bytes());
@@ -227,7 +227,7 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
   bool const recomputes_blocks = pass.recompute == Recompute::block;
   if (pass.checkpoints) pass.checkpoints->begin(pass, trained_blocks());
   auto const input_of = [&](std::size_t block) {
-    return pass.checkpoints ? pass.checkpoints->place(pass, block)
+    return pass.checkpoints ? pass.checkpoints->input_buffer(pass, block)
                             : pass.allocate_stream(pass.positions(), parts_.width);
   };
   TensorView hidden = input_of(0);

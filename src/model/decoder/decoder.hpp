@@ -21,22 +21,22 @@ namespace tessera::model::detail {
 struct DecoderParts {
   std::string family;
   ConfigTree config;
-  Dtype dtype;          ///< of weights, gradients and the residual stream
-  Dtype product_dtype;  ///< of matrix products and the activations between them
+  Dtype dtype;          ///< dtype of weights, gradients and the residual stream
+  Dtype product_dtype;  ///< dtype of matrix products and the activations between them
   bool fp8;             ///< linear layers of the layers multiply in fp8 in training
   std::int64_t width;
   std::int64_t positions;
-  std::string positions_field;  ///< of config.json
+  std::string positions_field;  ///< field of config.json
   std::vector<UnitSpec> units;
   Embedding embedding;
   std::vector<std::unique_ptr<DecoderLayer>> layers;
   LmHead head;
-  std::optional<kernels::RotaryOptions> rotary;  ///< of a model whose heads are rotated
-  /// Of the key/value cache: layers of attention, and the heads of each. No layers: the model does
-  /// not generate.
+  std::optional<kernels::RotaryOptions> rotary;  ///< rotation of a model whose heads are rotated
+  /// Dimensions of the key/value cache: layers of attention, and the heads of each. No layers: the
+  /// model does not generate.
   std::int64_t cached_layers = 0, kv_heads = 0, head_dim = 0;
   DocumentOptions documents{};
-  std::int64_t head_outputs = 0;  ///< of a head of the caller's own; 0: the vocabulary
+  std::int64_t head_outputs = 0;  ///< outputs of a head of the caller's own; 0: the vocabulary
   std::string head_name{}, replaced_head{};
 };
 
@@ -75,7 +75,7 @@ class Decoder final : public CausalLm {
   struct Kept {
     TensorView in;
     std::unique_ptr<DecoderLayer::Saved> saved;  ///< null under Recompute::block
-    Arena::Mark mark;                            ///< of the arena before the block
+    Arena::Mark mark;                            ///< mark of the arena before the block
   };
 
   bool has_own_head() const { return parts_.head_outputs > 0; }

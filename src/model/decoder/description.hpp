@@ -33,26 +33,27 @@ struct DecoderDescription {
   DecoderNames names;
   int layers = 0;
   EmbeddingOptions embedding;
-  AttentionOptions attention;           ///< of layer 0
+  AttentionOptions attention;           ///< attention of layer 0
   bool scale_by_inverse_layer = false;  ///< layer l divides the attention's scale by l + 1
-  std::vector<std::int64_t> windows;    ///< of each layer's attention, 0: none; empty: no windows
-  /// Of a model that rotates queries and keys. The rotated dimensions are the attention's.
+  /// Windows of each layer's attention, 0: none; empty: no windows
+  std::vector<std::int64_t> windows;
+  /// Set for a model that rotates queries and keys; `attention` has the rotated dimensions.
   std::optional<kernels::RotaryOptions> rotary;
   MlpOptions mlp;
   NormOptions norm;
   Residual residual = Residual::sequential;
   double residual_dropout = 0.0;
-  double label_smoothing = 0.0;           ///< of the loss
-  double logit_cap = 0.0;                 ///< of the head; 0: off
+  double label_smoothing = 0.0;           ///< label smoothing of the loss
+  double logit_cap = 0.0;                 ///< logit cap of the head; 0: off
   bool tied = true;                       ///< the head's weights are those of the token embedding
   double head_stddev = 0.02;              ///< initial weights of a head that is not tied
-  std::string positions_field;            ///< of config.json: the most tokens in a row
+  std::string positions_field;            ///< field of config.json: the most tokens in a row
   std::optional<LoraOptions> lora;        ///< adapters; all other parameters are frozen
   std::vector<std::string> lora_targets;  ///< PEFT's; empty: fused projection, or query and value
   std::string frozen;                     ///< pattern of parameters that do not train
-  DocumentOptions documents;              ///< of packed rows
-  std::int64_t head_outputs = 0;          ///< of a head of the caller's own; 0: the vocabulary
-  std::string replaced_head;              ///< the name of the family's head that it replaces
+  DocumentOptions documents;              ///< documents of packed rows
+  std::int64_t head_outputs = 0;  ///< outputs of a head of the caller's own; 0: the vocabulary
+  std::string replaced_head;      ///< the name of the family's head that it replaces
 
   /// Sets the width of all parts.
   DecoderDescription& set_width(std::int64_t width) {

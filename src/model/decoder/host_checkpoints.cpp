@@ -41,7 +41,7 @@ void HostCheckpoints::begin(PassContext const& pass, Blocks const& blocks) {
                                    memory::MemorySpace::pinned);
 }
 
-TensorView HostCheckpoints::place(PassContext const& pass, std::size_t i) const {
+TensorView HostCheckpoints::input_buffer(PassContext const& pass, std::size_t i) const {
   if (i >= slots && leaves(i - slots)) pass.compute.wait(copied_[i - slots]);
   return slots_[i % slots];
 }

@@ -33,12 +33,12 @@ class HostCheckpoints {
   /// Allocates the slots in the arena of the pass. A pass that is only planned has no host memory.
   void begin(PassContext const& pass, Blocks const& blocks);
   /// Where the input of block @p i (the output of the last one, if there is none) may be written.
-  TensorView place(PassContext const& pass, std::size_t i) const;
-  /// After the input of block @p i was computed.
+  TensorView input_buffer(PassContext const& pass, std::size_t i) const;
+  /// Starts the copy of the input of block @p i to the host after it was computed.
   void leave(PassContext const& pass, std::size_t i);
   /// After the last use of the slot of block @p i by a later one.
   void come_back(PassContext const& pass, std::size_t i);
-  /// Before the backward pass of block @p i.
+  /// Orders the backward pass of block @p i after the return of its input.
   void arrive(PassContext const& pass, std::size_t i) const;
 
  private:

@@ -51,12 +51,24 @@ void fill_uniform(Philox const& random, double bound, std::int64_t first, std::i
   }
 }
 
+/// fill(first, numel, out) for parts of the range on the threads of the host. The value of an
+/// element depends on its index only, so the parts do not change it.
+template <class Fill>
+void fill_in_parallel(std::int64_t first, std::int64_t numel, float* out, Fill const& fill) {
+  constexpr std::int64_t part = std::int64_t{1} << 14;
+  std::int64_t const parts = (numel + part - 1) / part;
+#pragma omp parallel for schedule(static) if (parts > 1)
+  for (std::int64_t i = 0; i < parts; ++i)
+    fill(first + i * part, std::min(part, numel - i * part), out + i * part);
+}
+
 }  // namespace
 
 void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed, std::int64_t first,
                           std::int64_t numel, float* out) {
   TESSERA_EXPECT(first >= 0 && numel >= 0 && first + numel <= spec.numel(), spec.name,
                  ": elements ", first, " + ", numel);
+  Philox const random{.seed = seed, .stream = hash_of(spec.name)};
   using Kind = memory::Initializer::Kind;
   switch (spec.init.kind) {
     case Kind::zeros:
@@ -66,14 +78,21 @@ void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed,
       std::fill_n(out, numel, 1.0f);
       break;
     case Kind::normal:
-      fill_normal({.seed = seed, .stream = hash_of(spec.name)}, spec.init.stddev, first, numel,
-                  out);
+      fill_in_parallel(first, numel, out, [&](std::int64_t from, std::int64_t count, float* to) {
+        fill_normal(random, spec.init.stddev, from, count, to);
+      });
       break;
     case Kind::uniform:
-      fill_uniform({.seed = seed, .stream = hash_of(spec.name)}, spec.init.bound, first, numel,
-                   out);
+      fill_in_parallel(first, numel, out, [&](std::int64_t from, std::int64_t count, float* to) {
+        fill_uniform(random, spec.init.bound, from, count, to);
+      });
       break;
   }
+  if (spec.init.zero_row < 0) return;
+  std::int64_t const width = spec.numel() / spec.shape[0],
+                     begin = std::max(first, spec.init.zero_row * width),
+                     end = std::min(first + numel, (spec.init.zero_row + 1) * width);
+  if (begin < end) std::fill_n(out + (begin - first), end - begin, 0.0f);
 }
 
 }  // namespace tessera::model

@@ -5,7 +5,7 @@
 namespace tessera::model::detail {
 namespace {
 
-/// Far above any model: a list of so many layers does not exhaust memory.
+/// Far above any model: a list of this many layers does not exhaust memory.
 constexpr std::int64_t max_layers = 100'000;
 
 [[noreturn]] void wrong_type(std::string_view key, std::string_view wanted,

@@ -27,9 +27,9 @@ class Fields {
   double real(std::string_view key) const;
   /// @throws ConfigError unless 0 <= value < 1.
   double probability(std::string_view key) const;
-  /// A number of layers. @throws ConfigError when no list of so many layers can be built.
+  /// A number of layers. @throws ConfigError when no list of this many layers can be built.
   int layers(std::string_view key) const;
-  /// Of a norm. @throws ConfigError unless positive.
+  /// Reads the epsilon of a norm. @throws ConfigError unless positive.
   double epsilon(std::string_view key) const;
   /// @throws ConfigError unless above 0.
   double positive_real(std::string_view key) const;
@@ -63,7 +63,7 @@ void write_options(ConfigTree& config, ModelOptions const& options, std::string_
 /// What a family says about its fields.
 struct RotaryFields {
   int head_dim = 0;
-  std::string_view theta = "rope_theta";  ///< of transformers 4, as the following
+  std::string_view theta = "rope_theta";  ///< name of transformers 4, as the following
   std::string_view partial = "partial_rotary_factor";
   double partial_default = 1.0;  ///< part of a head that is rotated
   /// Names of the scaling: in Phi-3 "su" and "yarn" are older names of longrope, which is its only

@@ -15,7 +15,7 @@ constexpr char gpt_bigcode_defaults[] = R"({
 
 /// attention_softmax_in_fp32 and scale_attention_softmax_in_fp32 change nothing: scores and softmax
 /// are always fp32.
-DecoderDescription describe(ConfigTree const& config) {
+DecoderDescription describe_gpt_bigcode(ConfigTree const& config) {
   Fields const fields(config);
   fields.refuse("add_cross_attention",
                 "a language model has no encoder to attend to, set it to false");
@@ -37,7 +37,7 @@ Family const& gpt_bigcode_family() {
                              .architecture = "GPTBigCodeForCausalLM",
                              .default_config = gpt_bigcode_defaults,
                              .aliases = gpt2_family().aliases,
-                             .describe = describe};
+                             .describe = describe_gpt_bigcode};
   return family;
 }
 

@@ -18,7 +18,7 @@ constexpr char gpt_neox_defaults[] = R"({
   "vocab_size": 50432
 })";
 
-DecoderDescription describe(ConfigTree const& config) {
+DecoderDescription describe_gpt_neox(ConfigTree const& config) {
   Fields const fields(config);
   DecoderDescription d;
   d.names = {.block = "gpt_neox.layers.{}",
@@ -70,7 +70,7 @@ Family const& gpt_neox_family() {
                              .architecture = "GPTNeoXForCausalLM",
                              .default_config = gpt_neox_defaults,
                              .aliases = {},
-                             .describe = describe};
+                             .describe = describe_gpt_neox};
   return family;
 }
 

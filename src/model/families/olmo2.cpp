@@ -12,7 +12,7 @@ constexpr char olmo2_defaults[] = R"({
   "tie_word_embeddings": false, "use_cache": true, "vocab_size": 50304
 })";
 
-DecoderDescription describe(ConfigTree const& config) {
+DecoderDescription describe_olmo2(ConfigTree const& config) {
   DecoderDescription d = read_llama(config);
   read_attention_bias(d, Fields(config));
   d.names.before_attention = d.names.before_mlp = "";
@@ -33,7 +33,7 @@ Family const& olmo2_family() {
                              .architecture = "Olmo2ForCausalLM",
                              .default_config = olmo2_defaults,
                              .aliases = {},
-                             .describe = describe};
+                             .describe = describe_olmo2};
   return family;
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 
 #include "decoder/assemble.hpp"
 #include "families/family.hpp"
 #include "families/fields.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::model {
 namespace {
@@ -84,9 +84,7 @@ LoraOptions complete(LoraOptions lora, DecoderDescription const& description) {
 }
 
 bool parse_flag(std::string_view key, std::string const& text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string const lower = lower_case(text);
   for (auto const* yes : {"true", "1", "y", "yes"})
     if (lower == yes) return true;
   for (auto const* no : {"false", "0", "n", "no"})
@@ -148,6 +146,7 @@ ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
   Family const& family = family_of(config);
   ConfigTree const defaults = default_config_of(family);
   config = complete(family, config);
+  std::vector<std::string> unknown;
   for (std::size_t begin = 0; begin < overrides.size();) {
     std::size_t const end = std::min(overrides.find(',', begin), overrides.size());
     std::string const item = overrides.substr(begin, end - begin);
@@ -155,15 +154,20 @@ ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
     TESSERA_VALIDATE(equals != std::string::npos && equals > 0, ConfigError, "config_overrides: '",
                      item, "' is not of the form field=value; example: n_embd=256,n_layer=4");
     std::string const field(resolve(family, item.substr(0, equals)));
-    TESSERA_VALIDATE(config.contains(field), ConfigError, "config_overrides: ", field,
-                     " is not a field of the ", family.model_type, " configuration");
+    begin = end + 1;
+    if (!config.contains(field)) {
+      unknown.push_back(field);
+      continue;
+    }
     // a number's type is that of the default, so that a dropout written as 0 can become 0.1
     ConfigTree const& typed = defaults.contains(field) && !defaults.at(field).is_null()
                                   ? defaults.at(field)
                                   : config.at(field);
     config.set(field, parse_as(typed, field, item.substr(equals + 1)));
-    begin = end + 1;
   }
+  TESSERA_VALIDATE(unknown.empty(), ConfigError, "config_overrides: ", join(unknown),
+                   unknown.size() == 1 ? " is not a field" : " are not fields", " of the ",
+                   family.model_type, " configuration");
   return config;
 }
 

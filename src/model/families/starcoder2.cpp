@@ -14,7 +14,7 @@ constexpr char starcoder2_defaults[] = R"({
   "vocab_size": 49152
 })";
 
-DecoderDescription describe(ConfigTree const& config) {
+DecoderDescription describe_starcoder2(ConfigTree const& config) {
   Fields const fields(config);
   DecoderDescription d = read_llama(config, {.epsilon = "norm_epsilon"});
   d.norm.kind = NormKind::layer;
@@ -36,7 +36,7 @@ Family const& starcoder2_family() {
                              .architecture = "Starcoder2ForCausalLM",
                              .default_config = starcoder2_defaults,
                              .aliases = {},
-                             .describe = describe};
+                             .describe = describe_starcoder2};
   return family;
 }
 

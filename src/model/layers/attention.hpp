@@ -13,12 +13,12 @@ namespace tessera::model::detail {
 
 struct AttentionOptions {
   QkvOptions qkv;
-  double scale = 1.0;  ///< of q.k
+  double scale = 1.0;  ///< scale of q.k
   kernels::AttentionMask mask{};
   double dropout = 0.0;
   int layer = 0;
   int rotary_dim = 0;  ///< first elements of a head that are rotated; 0: none
-  /// Of queries and keys, before the rotation. The widths are replaced.
+  /// Norms of queries and keys before the rotation. The widths are replaced.
   HeadNormScope head_norms = HeadNormScope::none;
   NormOptions head_norm{};
   std::string query_norm_name{}, key_norm_name{};  ///< below the attention

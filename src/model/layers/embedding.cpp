@@ -12,6 +12,7 @@ Embedding::Embedding(UnitSpec& unit, EmbeddingOptions const& options)
                             normal(options.stddev))) {
   TESSERA_EXPECT(options.scale == 1.0 || options.position_name.empty());
   unit.parameters[tokens_].aliases = options.token_aliases;
+  unit.parameters[tokens_].init.zero_row = options.padding_id;
   if (!options.position_name.empty())
     positions_ = add_parameter(unit, options.position_name, {options.positions, options.width},
                                normal(options.stddev));

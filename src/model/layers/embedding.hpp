@@ -20,7 +20,8 @@ struct EmbeddingOptions {
   double dropout = 0.0;
   double noise_alpha = 0.0;      ///< NEFTune's; 0: no noise
   std::int64_t padding_id = -1;  ///< row without gradient, as nn.Embedding's padding_idx; -1: none
-  double scale = 1.0;  ///< of the token rows, rounded to the working dtype as transformers does
+  /// Scale of the token rows, rounded to the working dtype as transformers does
+  double scale = 1.0;
 };
 
 class Embedding {
@@ -35,7 +36,7 @@ class Embedding {
   struct BackwardInput {
     ConstTensorView dout;                   ///< [B * T, width]
     ConstTensorView tokens;                 ///< [B, T] int32
-    ConstTensorView order, position_order;  ///< of Inputs, for a device
+    ConstTensorView order, position_order;  ///< orders of Inputs, for a device
   };
   /// Gradients of the tables, overwritten or added to as the lease says.
   void backward(PassContext const& pass, GradientLease const& gradients,

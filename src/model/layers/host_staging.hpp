@@ -27,9 +27,9 @@ struct Inputs {
       order;  ///< [B * T] int32, positions by token, for the backward pass of a device; else empty
   TensorView documents{},
       positions{};              ///< [B, T] int32, of documents that are kept apart; or empty
-  TensorView position_order{};  ///< as order, by `positions`
-  kernels::DropoutPlace const* dropout_place = nullptr;  ///< of a training pass
-  LogitLoss* loss = nullptr;                             ///< of the batch
+  TensorView position_order{};  ///< [B * T] int32, positions by `positions`, like `order`
+  kernels::DropoutPlace const* dropout_place = nullptr;  ///< place of a training pass
+  LogitLoss* loss = nullptr;                             ///< loss of the batch
 };
 /// Whether a backward pass follows.
 enum class PassKind { forward, training };
@@ -85,7 +85,7 @@ class RotaryStaging {
  private:
   struct Slot {
     memory::Buffer buffer;       ///< cos, then sin; pinned for a device
-    std::int64_t positions = 0;  ///< of each
+    std::int64_t positions = 0;  ///< positions of each of the two tables
     std::int64_t sequence = 0;   ///< whose frequencies they have
     memory::Event copied;        ///< the slot may be written again after it
   };

@@ -51,7 +51,7 @@ struct LinearInput {
   LinearInput(TensorView in) : values(in) {}       // NOLINT(google-explicit-constructor)
   LinearInput(ConstTensorView in, Float8Matrix const& of_all) : values(in), cast(of_all) {}
   ConstTensorView values;  ///< [R, in]
-  Float8Matrix cast{};     ///< of the values or of their transpose; empty: each layer casts them
+  Float8Matrix cast{};  ///< cast of the values or of their transpose; empty: each layer casts them
 };
 
 class Linear {
@@ -82,7 +82,7 @@ class Linear {
   /// @p in for forward() of this layer and of others with the same input. An fp8 cast stays in the
   /// arena.
   LinearInput forward_input(PassContext const& pass, ConstTensorView in) const;
-  /// The same for backward(), if this layer's weight trains.
+  /// Prepares @p in for backward() if this layer's weight trains.
   LinearInput backward_input(PassContext const& pass, BackwardLeases const& leases,
                              ConstTensorView in) const;
 

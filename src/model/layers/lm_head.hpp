@@ -55,7 +55,7 @@ class LmHead {
   /// Losses, bit for bit those of train(), and hits unless empty.
   void losses(PassContext const& pass, WeightLease const& weights, Projection const& projection,
               Output const& to, Input const& from) const;
-  /// The same, and the gradients of the hidden states, the projection and the norm.
+  /// Computes losses and the gradients of the hidden states, the projection and the norm.
   void train(PassContext const& pass, BackwardLeases const& leases, Projection const& projection,
              float gradient_scale, Output const& to, Input const& from) const;
   /// logits [R, V] fp32.
@@ -71,8 +71,8 @@ class LmHead {
     std::int64_t row = 0;   ///< elements from one row to the next
     static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,
                      memory::MemorySpace space, std::optional<std::int64_t> most = {});
-    /// For fp32 logits next to 16-bit gradients: both together need no more memory than a chunk of
-    /// 16-bit logits.
+    /// Returns chunks for fp32 logits next to 16-bit gradients: both together need no more memory
+    /// than a chunk of 16-bit logits.
     Chunks with_fp32_logits() const;
     bool operator==(Chunks const&) const = default;
   };

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::model {
 namespace {
@@ -50,12 +51,13 @@ bool is_off(ConfigTree const& value) {
 }
 
 void refuse_unsupported(ConfigTree const& config) {
+  std::vector<std::string> unsupported;
   for (auto const& [name, value] : config.as_object())
-    TESSERA_VALIDATE(
-        without_effect().contains(name) || name == "init_lora_weights" || is_off(value),
-        ConfigError, "adapter_config.json: ", name, " is ", value.dump(),
-        "; of PEFT's adapters plain LoRA is supported (r, lora_alpha, lora_dropout, "
-        "target_modules, use_rslora)");
+    if (!without_effect().contains(name) && name != "init_lora_weights" && !is_off(value))
+      unsupported.push_back(concat(name, " is ", value.dump()));
+  TESSERA_VALIDATE(unsupported.empty(), ConfigError, "adapter_config.json: ", join(unsupported),
+                   "; of PEFT's adapters plain LoRA is supported (r, lora_alpha, lora_dropout, "
+                   "target_modules, use_rslora)");
   // others than these change the base weights when PEFT loads the adapter
   ConfigTree const* const init = config.find("init_lora_weights");
   TESSERA_VALIDATE(!init || init->is_bool() || *init == ConfigTree("gaussian"), ConfigError,

@@ -23,7 +23,7 @@ struct MlpOptions {
   WeightLayout layout = WeightLayout::in_out;
   Bias bias = Bias::zeros;
   double stddev = 0.02;
-  double projection_stddev = 0.02;  ///< of the last layer
+  double projection_stddev = 0.02;  ///< standard deviation of the last layer
   /// Below the perceptron. A fused matrix has the expansion's name.
   std::string gate_name{}, expand_name{}, project_name{};
 };

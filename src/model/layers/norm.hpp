@@ -44,7 +44,7 @@ class Norm {
   /// out [R, width] overwritten.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
-  /// The same on a residual sum, which is written on the way.
+  /// Normalizes a residual sum, which is written in the same pass.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 Residual const& in) const;
 

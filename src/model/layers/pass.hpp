@@ -38,8 +38,8 @@ enum class DropoutSite : std::uint64_t {
   first_adapter  ///< and the following: of the linear layers of a block
 };
 
-/// Of a pass over rows that begin at row @p first_row of the global batch of @p step. Sites are
-/// below it.
+/// Returns the place of the random numbers of a pass over rows that begin at row @p first_row of
+/// the global batch of @p step. Sites use the bits below it.
 inline kernels::DropoutPlace dropout_place(std::uint64_t step, std::uint64_t first_row) {
   return {step << 24, first_row};
 }
@@ -66,7 +66,7 @@ class HostCheckpoints;
 struct PassContext {
   Queue& compute;
   Arena& arena;  ///< keeps activations that backward needs; a layer rolls back its temporaries
-  Dtype dtype;   ///< of matrix products and the activations between them
+  Dtype dtype;   ///< dtype of matrix products and the activations between them
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   bool dropout_on = false;
@@ -75,14 +75,17 @@ struct PassContext {
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;
   kernels::DropoutPlace const* dropout_place = nullptr;  ///< staged with the tokens
-  kernels::RotaryTables rotary{};     ///< of the positions of a row, where a model rotates heads
-  CachedRows const* cache = nullptr;  ///< of generation
+  /// Tables of the positions of a row, where a model rotates heads
+  kernels::RotaryTables rotary{};
+  CachedRows const* cache = nullptr;  ///< cache of generation
   ConstTensorView documents{};        ///< [B, T] int32, see kernels::AttentionInput; or empty
   ConstTensorView position_ids{};     ///< [B, T] int32; empty: each row counts from 0
-  /// Of weights, gradients, norms and the residual stream; under autocast wider than `dtype`.
+  /// Dtype of weights, gradients, norms and the residual stream; under autocast it is wider than
+  /// `dtype`.
   Dtype stream_dtype = dtype;
-  SharedActivations shared{};              ///< of light recomputation
-  HostCheckpoints* checkpoints = nullptr;  ///< of recomputation, where they leave the device
+  SharedActivations shared{};  ///< shared activations of light recomputation
+  /// Checkpoints of recomputation, where they leave the device
+  HostCheckpoints* checkpoints = nullptr;
 
   std::int64_t positions() const { return batch * sequence; }
 
@@ -134,7 +137,8 @@ struct BackwardLeases {
   kernels::WriteMode mode() const { return gradients.mode(); }
   /// The gradient of parameter @p i of the unit.
   kernels::GradientTarget gradient(std::size_t i) const { return {gradients[i], mode()}; }
-  /// For kernels that always write one: of a frozen parameter @p numel elements that nobody reads.
+  /// Returns the gradient for kernels that always write one: of a frozen parameter @p numel
+  /// elements that nobody reads.
   kernels::GradientTarget gradient_or_unread(PassContext const& pass, std::size_t i,
                                              std::int64_t numel) const {
     if (!gradients[i].empty()) return gradient(i);
@@ -166,7 +170,7 @@ inline std::size_t add_parameter(UnitSpec& unit, std::string name, std::vector<s
   return unit.parameters.size() - 1;
 }
 
-/// The same for a bias or a norm's weight, to which weight decay does not apply.
+/// Adds a bias or a norm's weight, to which weight decay does not apply.
 inline std::size_t add_undecayed_parameter(UnitSpec& unit, std::string name,
                                            std::vector<std::int64_t> shape, Initializer init) {
   std::size_t const at = add_parameter(unit, std::move(name), std::move(shape), init);

@@ -35,7 +35,7 @@ class PlanningParams final : public memory::ParamProvider {
 /// The attention parts of a model, in the order in which they were built.
 struct AttentionParts {
   int count = 0;
-  int kv_heads = 0, head_dim = 0;  ///< of the first one
+  int kv_heads = 0, head_dim = 0;  ///< heads of the first attention part
   bool equal = true;               ///< all others have the same
 
   void add(int kv, int dim) {

@@ -5,7 +5,7 @@
 namespace tessera::model::detail {
 namespace {
 
-/// The same buffers, with gradients in them.
+/// Returns a lease of these buffers that adds to the gradients in them.
 GradientLease to_add(GradientLease const& lease, std::size_t parameters) {
   std::vector<TensorView> views;
   for (std::size_t i = 0; i < parameters; ++i) views.push_back(lease[i]);

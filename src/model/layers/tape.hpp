@@ -92,10 +92,10 @@ class TapeBackward {
 
   PassContext const& pass_;
   BackwardLeases const& leases_;
-  /// Of each value; null: none yet. Values whose gradients are equal share rows, which are copied
-  /// before one of them changes.
+  /// Gradient of each value; null: none yet. Values whose gradients are equal share rows, which are
+  /// copied before one of them changes.
   std::vector<Rows> gradients_;
-  Rows current_;  ///< of the operation's result
+  Rows current_;  ///< gradient of the operation's result
   std::vector<bool> is_written_;
   std::optional<GradientLease> adding_;
 };

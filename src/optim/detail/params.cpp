@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::optim::detail {
 
@@ -18,9 +19,13 @@ Params::Params(ConfigTree const& tree, std::string where, Names known)
   TESSERA_VALIDATE(tree.is_null() || tree.is_object(), ConfigError, where_, " is ",
                    tree.type_name(), "; it must be an object");
   if (tree.is_null()) return;
+  std::vector<std::string> unknown;
   for (auto const& [key, value] : tree.as_object())
-    TESSERA_VALIDATE(std::find(known.begin(), known.end(), key) != known.end(), ConfigError, where_,
-                     ".", key, " is not known here; known are ", join(known));
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      unknown.push_back(where_ + "." + key);
+  TESSERA_VALIDATE(unknown.empty(), ConfigError, tessera::join(unknown),
+                   unknown.size() == 1 ? " is" : " are", " not known here; known are ",
+                   join(known));
 }
 
 ConfigTree const* Params::value(std::string_view key) const {

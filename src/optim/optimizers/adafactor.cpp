@@ -180,7 +180,7 @@ class Adafactor final : public SummingOptimizer {
     check_runs(step, name);
     if (round == 1)
       return sum_pieces<AdafactorUpdateSquares, AdafactorTotals<false>>(queue, name, step);
-    if (queue.kind() != memory::QueueKind::stream) return sum_rows_and_columns(queue, name, step);
+    if (!on_device(queue)) return sum_rows_and_columns(queue, name, step);
     sum_pieces<AdafactorRowSums, AdafactorTotals<true>>(queue, name, step);
     sum_columns(queue, name, step);
   }

@@ -55,7 +55,7 @@ struct AdafactorPlace {
   void const* gradient;
   void* weights_out;
   float learning_rate, weight_decay;
-  std::int64_t first_tile;       ///< item of this run, in the launch
+  std::int64_t first_tile;       ///< first item of this run, in the launch
   std::int64_t column_partials;  ///< where those of columns begin among the run's partial sums
 
   KOKKOS_FUNCTION std::int64_t width() const {
@@ -131,7 +131,7 @@ KOKKOS_FUNCTION void for_prefetched(int count, Body const& body) {
     body(from, count - from < prefetched ? count - from : prefetched);
 }
 
-/// for_chunks(), but a single thread gets all elements at once.
+/// for_chunks(), but a single thread gets all elements in one call.
 template <class Team, class Body>
 KOKKOS_FUNCTION void for_long_chunks(Team const& team, std::int64_t count, Body const& body) {
   if constexpr (std::is_same_v<Team, SingleThread>)
@@ -145,7 +145,7 @@ template <class G>
 struct AdafactorDirection {
   G const* g;
   AdafactorFactors rows, columns;
-  std::int64_t row, column;  ///< of the piece's first element
+  std::int64_t row, column;  ///< row and column of the piece's first element
   float factor;
   bool is_column;
 

@@ -115,7 +115,8 @@ struct AdafactorColumnTiles {
     for_chunks(team, columns, [&](std::int64_t first, int n) {
       double sums[Team::chunk] = {};
       for (std::int64_t row = begin; row < end; ++row) {
-        std::int64_t const at = row * columns - r.offset;  // of the row's first element in the run
+        // Offset of the row's first element in the run
+        std::int64_t const at = row * columns - r.offset;
         std::int64_t const from = -at > first ? -at : first,
                            to = r.numel - at < first + n ? r.numel - at : first + n;
         G const* const g = static_cast<G const*>(r.gradient) + at;

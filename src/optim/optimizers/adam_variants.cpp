@@ -100,7 +100,7 @@ struct AdamVariantRule {
            (1.0 - 0.5 * std::pow(0.96, static_cast<double>(t) * step["momentum_decay"]));
   }
   static void set_nadam(Coefficients& c, RuleStep const& step) {
-    double product = 1.0;  // of mu; the loop ends early where 1 - product is 1 in double
+    double product = 1.0;  // product of mu; the loop ends early where 1 - product is 1 in double
     for (std::int64_t k = 1; k <= step.number && product > 1e-18; ++k) product *= mu(step, k);
     double const next = mu(step, step.number + 1);
     c.gradient_share = fp32((1.0 - mu(step, step.number)) / (1.0 - product));
@@ -111,8 +111,9 @@ struct AdamVariantRule {
   static void set_radam(Coefficients& c, RuleStep const& step) {
     double const corrected = step.bias_correction("beta2"),
                  longest = 2.0 / (1.0 - step["beta2"]) - 1.0;
-    double const length = longest - 2.0 * static_cast<double>(step.number) * (1.0 - corrected) /
-                                        corrected;  // of the approximated moving average
+    // length of the approximated moving average
+    double const length =
+        longest - 2.0 * static_cast<double>(step.number) * (1.0 - corrected) / corrected;
     double share = 1.0 / step.bias_correction("beta1"), root_factor = 0.0, offset = 1.0;
     if (length > 5.0) {
       share *= std::sqrt((length - 4.0) * (length - 2.0) * longest /

@@ -93,7 +93,7 @@ struct LambNormRun {
   void const* gradient;
   double* sums;
   std::int64_t numel;
-  std::int64_t first_tile;  ///< of this run, in the launch
+  std::int64_t first_tile;  ///< first tile of this run, in the launch
   float l2;
 };
 

@@ -1,11 +1,11 @@
 #include "optimizers/table.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <utility>
 
 #include "optimizers/elementwise.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
@@ -153,9 +153,7 @@ class Muon final : public MatrixOptimizer {
 
   /// DeepSpeed's rule: two dimensions or more, and no embedding or head by name.
   bool takes_matrix(ParameterRun const& run) const override {
-    std::string name = run.name;
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
+    std::string const name = lower_case(run.name);
     return run.shape.size() >= 2 && name.find("embed") == std::string::npos &&
            name.find("lm_head") == std::string::npos;
   }

@@ -36,7 +36,7 @@ struct OneBitMomentumRule {
 /// read + 12 B written (+2).
 struct OneBitAdamRule {
   struct Coefficients {
-    float gradient_factor;  ///< of gradients, not of what the ranks have exchanged
+    float gradient_factor;  ///< factor of gradients, not of what the ranks have exchanged
     float epsilon;
   };
   struct Rates {

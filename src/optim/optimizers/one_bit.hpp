@@ -13,10 +13,9 @@ namespace tessera::optim::detail {
 
 /// @p states and those of the errors of compression.
 std::vector<StateSpec> with_errors(std::vector<StateSpec> states);
-/// The same segments with only some of the states, by their places in the list.
+/// Keeps only some of the states of the segments, by their indices in the list.
 Segments with_states(Segments segments, std::vector<std::size_t> const& kept);
-/// The same elements without padding, with what the ranks have exchanged in the place of the
-/// gradients.
+/// Replaces the gradients of the segments, without padding, by what the ranks have exchanged.
 Segments with_gradients(Segments segments, Directions const& exchanged);
 
 /// What OneBitLamb shares with Lamb: the hyperparameters but for bias_correction, exp_avg and

@@ -162,7 +162,7 @@ struct OneBitLambRun {
   float const *p, *m, *v, *fresh;
   OneBitLambScalars scalars;
   std::int64_t numel;
-  std::int64_t first_tile;  ///< of this run, in the launch
+  std::int64_t first_tile;  ///< first tile of this run, in the launch
   float l2;
 };
 
@@ -185,7 +185,7 @@ struct OneBitLambBatch {
   }
 };
 
-/// Of a tile: squares of the momentum.
+/// Sums the squares of the momentum of a tile.
 struct MomentumSums {
   OneBitLambBatch batch;
 
@@ -207,7 +207,7 @@ struct MomentumSums {
   }
 };
 
-/// Of a run: its scaling, from these.
+/// Computes the scaling of a run from the MomentumSums of its tiles.
 struct MomentumScaling {
   OneBitLambBatch batch;
 
@@ -224,7 +224,7 @@ struct MomentumScaling {
   }
 };
 
-/// Of a tile: squares of m/d(v) and of the update, and the largest d(v) / d(f).
+/// Sums the squares of m/d(v) and of the update of a tile, and finds its largest d(v) / d(f).
 struct FactorSums {
   OneBitLambBatch batch;
 
@@ -255,9 +255,10 @@ struct FactorSums {
   }
 };
 
-/// Of a run: its factor, from these. It becomes the largest d(v) / d(f), and with weight decay a
-/// mean of that and 1 with the weight |m/d(v)| / |m/d(v) + weight_decay * p|, at most 1; it stays
-/// in [factor_min, factor_max] and changes by at most factor_threshold of itself in a step.
+/// Computes the factor of a run from the FactorSums of its tiles. It becomes the largest d(v) /
+/// d(f), and with weight decay a mean of that and 1 with the weight |m/d(v)| / |m/d(v) +
+/// weight_decay * p|, at most 1; it stays in [factor_min, factor_max] and changes by at most
+/// factor_threshold of itself in a step.
 struct NextFactor {
   OneBitLambBatch batch;
 

@@ -59,8 +59,8 @@ std::vector<StateSpec> quantized_states(OptimizerSpec const&) {
   std::vector<StateSpec> states, absmax;
   for (std::size_t k = 0; k < Rule::states; ++k) {
     bool const is_signed = Rule::maps[k] == kernels::DynamicMap::signed_values;
-    states.push_back(coded_state(Rule::state_names[k],
-                                 is_signed ? Encoding::signed_codes : Encoding::unsigned_codes));
+    states.push_back(quantized_state(
+        Rule::state_names[k], is_signed ? Encoding::signed_codes : Encoding::unsigned_codes));
     absmax.push_back(absmax_state(Rule::state_names[k]));
   }
   states.insert(states.end(), absmax.begin(), absmax.end());

@@ -7,7 +7,7 @@
 
 namespace tessera::optim::detail {
 
-/// The same elements as segments of one parameter each, without padding. @param states whose states
+/// Splits segments into segments of one parameter each, without padding. @param states whose states
 /// have the dtypes; those without a spec are fp32
 Segments parameter_segments(Segments const& segments, std::vector<StateSpec> const& states = {});
 

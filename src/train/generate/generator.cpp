@@ -168,7 +168,7 @@ class Round {
 
   ModelContext context_;
   GenerationOptions const& options_;
-  std::vector<std::vector<Row>> rows_;  ///< of each rank
+  std::vector<std::vector<Row>> rows_;  ///< rows of each rank
   std::vector<Row*> grown_;             ///< in the last pass
 };
 

@@ -20,7 +20,9 @@
 #include "tessera/train/generate/text_generation.hpp"
 #include "tessera/train/loop/model_export.hpp"
 #include "tessera/train/loop/save_policy.hpp"
+#include "tessera/train/loop/training_loop.hpp"
 #include "tessera/train/report/used_paths.hpp"
+#include "tessera/train/setup/training_setup.hpp"
 #include "tessera/train/step/flops_table.hpp"
 #include "tessera/train/step/stop_request.hpp"
 
@@ -30,7 +32,7 @@ namespace {
 
 /// Steps after the first one until the operands of a block repeat where they will: buffers that
 /// several units use one after the other come back after some steps.
-constexpr std::int64_t steps_until_settled = 9;
+constexpr std::int64_t steps_until_steady = 9;
 
 TrainingLoop::Options loop_options(config::TrainingArguments const& arguments,
                                    TrainingRun const& run) {
@@ -133,6 +135,9 @@ std::function<void()> layer_check(StopCheck& check, TrainingRun const& run) {
 
 }  // namespace
 
+Trainer::Trainer(JobContext const& job) : job_(job) {}
+Trainer::~Trainer() = default;
+
 std::unique_ptr<model::CausalLm> Trainer::create_model(ConfigTree const& config,
                                                        model::ModelOptions const& options) {
   return model::make_model(config, options);
@@ -178,7 +183,7 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
   auto const context = run.model_context();
   auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
                                          [&stop_check] { stop_check.ask(); });
-  if (run.config.reproducible_world) out->use_exact_sums();
+  if (run.config.reproducible_world()) out->use_exact_sums();
   out->set_prediction_step(
       [this, context](model::Batch const& batch) { return prediction_step(context, batch); });
   return out;
@@ -195,12 +200,12 @@ Outcome Trainer::run() {
   TrainingSetup setup(job_, makers());
   auto const& config = setup.resolve();
   config::check_nodes_of_tree(config, topology::uniform_node_size(job_.session.nodes()));
-  TESSERA_VALIDATE(
-      !config.reproducible_world || arguments.threads || std::getenv("OMP_NUM_THREADS") != nullptr,
-      ConfigError,
-      "--reproducible world without --threads: matrix products divide their sums by "
-      "the threads, whose number would follow the ranks of a node; give the same "
-      "--threads to all runs");
+  TESSERA_VALIDATE(!config.reproducible_world() || arguments.threads ||
+                       std::getenv("OMP_NUM_THREADS") != nullptr,
+                   ConfigError,
+                   "--reproducible world without --threads: matrix products divide their sums by "
+                   "the threads, whose number would follow the ranks of a node; give the same "
+                   "--threads to all runs");
   if (arguments.print_config) {
     if (job_.is_root()) std::printf("%s\n", config::describe(config).dump(2).c_str());
     return {};
@@ -330,7 +335,7 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
     log::info(concat("uses: ", used_paths_text(engine, job_.comm.size())));
     job_.status.set("uses", used_paths(engine, job_.comm.size()));
   }
-  if (outcome.graphs.total() > 0 && step == run.state.first_step + steps_until_settled)
+  if (outcome.graphs.total() > 0 && step == run.state.first_step + steps_until_steady)
     report_graphs(step, outcome.graphs);
   if (reporting.memory_breakdown && step == run.state.first_step) log::info(memory_text());
   if (reporting.flops_profiler && step == reporting.flops_profiler->step)

@@ -154,7 +154,7 @@ void TrainingLoop::run_events(std::int64_t step) {
   parts_.log.end_step();
 }
 
-/// As in Trainer, a saved step is the best saved one if no evaluation before it was better.
+/// Saves a step. It is the best saved one if no evaluation before it was better, as in Trainer.
 void TrainingLoop::save(std::int64_t step, SaveMode mode, SaveContent content) {
   auto& best = parts_.state.best;
   if (best.step == step) best.saved_step = step;
@@ -188,7 +188,7 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
 
 /// A job that is requeued whenever it stops would never end.
 bool TrainingLoop::makes_no_progress(std::int64_t step, int request) {
-  if (request == SIGINT || request == SIGHUP) return false;  // of a terminal
+  if (request == SIGINT || request == SIGHUP) return false;  // signal of a terminal
   int const attempts = parts_.status.attempt_stops(step - parts_.state.first_step + 1);
   return comm::all_reduce_value(parts_.comm, std::int64_t{attempts}, comm::ReduceOp::max) >=
          most_short_attempts;

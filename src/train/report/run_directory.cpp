@@ -143,7 +143,7 @@ void refuse_other_files(config::TrainingArguments const& arguments) {
 }
 
 /// --resume_from_checkpoint never in a directory with checkpoints: only both flags remove them.
-void refuse_run_in_the_way(config::TrainingArguments const& arguments) {
+void refuse_existing_run(config::TrainingArguments const& arguments) {
   if (arguments.overwrite_output_dir) return;
   auto const listed = checkpoint::list_checkpoints(arguments.output_dir);
   TESSERA_VALIDATE(listed.empty(), UsageError, "the output directory ",
@@ -176,7 +176,7 @@ std::string reason_to_resume(config::TrainingArguments const& arguments, FreshSt
   return "";
 }
 
-/// Before anything of the checkpoint can be refused.
+/// Logs why the run resumes, before anything of the checkpoint can be refused.
 void say_why_resumed(fs::path const& found, FreshStart asked, std::string const& reason) {
   std::string const what = concat("resuming ", found.string(), " in spite of ");
   if (asked == FreshStart::overwrite)
@@ -213,7 +213,7 @@ StartingPoint choose(config::TrainingArguments const& arguments) {
   std::string reason;
   if (asked != FreshStart::no) {
     reason = reason_to_resume(arguments, asked);
-    if (reason.empty()) return refuse_run_in_the_way(arguments), StartingPoint{};
+    if (reason.empty()) return refuse_existing_run(arguments), StartingPoint{};
   } else if (!given.empty() && !asks_for_latest(given) && given != "auto") {
     return named_checkpoint(arguments, given);
   }

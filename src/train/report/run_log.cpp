@@ -33,7 +33,7 @@ std::string quality_text(EvaluationResult const& result) {
                 result.accuracy ? ", accuracy " + fixed_text(*result.accuracy, 4) : "");
 }
 
-/// Without those that are always 0.
+/// Returns the bytes by level without those that are always 0.
 ConfigTree bytes_by_level(comm::Traffic const& sent) {
   ConfigTree out;
   out.set("intra_node", static_cast<std::int64_t>(sent.intra_node))

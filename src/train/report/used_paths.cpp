@@ -140,7 +140,7 @@ std::string text_of(memory::SwapDirectories const& directories) {
   return out;
 }
 
-/// Of states on a drive, and of weights.
+/// Returns the transfer options of states and of weights on a drive.
 std::vector<memory::SwapOptions const*> transfers_of(zero::EngineConfig const& config) {
   std::vector<memory::SwapOptions const*> out;
   if (auto const& swap = zero::settings<zero::ShardedStates>(config).optimizer_swap)

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/kernels/attention/attention.hpp"
+#include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -44,6 +47,13 @@ class Plan {
                                                 .rows = rows,
                                                 .sequence = passes_.evaluation_sequence},
                                                space_);
+  }
+  /// With the workspace of cuDNN's attention, which has a slower algorithm where that does not fit.
+  std::size_t training_at_full_speed(std::int64_t rows,
+                                     std::optional<kernels::CudnnDevice> const& cudnn) const {
+    kernels::AttentionPlanning const attention(cudnn);
+    std::size_t const activations = training(rows, passes_.recompute);
+    return activations + attention.workspace_bytes();
   }
   /// The most rows whose pass fits into @p bytes. @pre @p rows do not fit
   template <class Need>
@@ -97,7 +107,7 @@ class Plan {
   PlannedPasses passes_;
 };
 
-/// Of activation checkpoints.
+/// Checks that the host has room for activation checkpoints.
 void require_host_room(std::size_t need, PlannedPasses const& passes) {
   auto const left = room(memory::MemorySpace::host, passes.ranks_on_node);
   TESSERA_VALIDATE(need <= left.bytes, OutOfMemoryError, "the activation checkpoints of ",
@@ -160,8 +170,12 @@ std::int64_t fitting_train_rows(model::CausalLm& model, memory::Queue& compute,
   auto const space = memory::memory_space_of(compute);
   Plan const plan(model, space, passes);
   std::size_t const left = room(space, passes.ranks_on_node).bytes;
+  std::optional<kernels::CudnnDevice> cudnn;
+  auto const& settings = kernels::device_settings();
+  if (memory::on_cuda(compute) && settings.attention != kernels::DeviceAttention::portable)
+    cudnn = {settings.deterministic, memory::describe_device(memory::Runtime::device()).major};
   std::int64_t rows = passes.train_rows;
-  while (rows > 1 && plan.training(rows, passes.recompute) > left) rows /= 2;
+  while (rows > 1 && plan.training_at_full_speed(rows, cudnn) > left) rows /= 2;
   return comm::all_reduce_value(comm, rows, comm::ReduceOp::min);
 }
 

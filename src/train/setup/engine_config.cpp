@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::train {
 namespace {
@@ -74,7 +75,7 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   zero::EngineConfig e;
   e.partition = partition(c);
   e.dtype = c.dtype;
-  e.communication_dtype = c.reproducible_world ? Dtype::fp32 : c.communication_dtype;
+  e.communication_dtype = c.reproducible_world() ? Dtype::fp32 : c.communication_dtype;
   e.accumulation_dtype = c.accumulation_dtype;
   e.accumulation_steps = static_cast<int>(c.accumulation_steps);
   e.reduction = {.average = c.gradient_allreduce_op == "sum" ? zero::GradientAverage::sum
@@ -83,7 +84,7 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                                                   : zero::GradientDivision::after_reduction,
                  .predivide_factor = c.gradient_predivide_factor,
                  .reduce_scatter = c.reduce_scatter};
-  e.sum_order = c.reproducible_world ? zero::SumOrder::tree : zero::SumOrder::ranks;
+  e.sum_order = c.reproducible_world() ? zero::SumOrder::tree : zero::SumOrder::ranks;
   // DeepSpeed's default below stage 3 is false; the results are the same
   e.overlap_comm = c.overlap_comm || !c.origins.contains("overlap_comm");
   e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);
@@ -120,7 +121,7 @@ void check_space(config::ResolvedConfig const& c, memory::MemorySpace space) {
               std::ranges::any_of(c.optimizer.states, &optim::StateSpec::is_plain),
           "offload_optimizer to NVMe with ", name, " and fp32 weights: no state of it goes to a ",
           "drive; leave offload_optimizer out, or use bf16 or fp16");
-  require(!on_device || !c.reproducible_world,
+  require(!on_device || !c.reproducible_world(),
           "--reproducible world on a device: NCCL and devices ",
           "form sums in another order; use the CPU");
   require(!offloads || c.stage > 0, "offload_optimizer is \"", name_of(o.optimizer),
@@ -137,7 +138,7 @@ void check_space(config::ResolvedConfig const& c, memory::MemorySpace space) {
 model::ModelOptions model_options(config::ResolvedConfig const& c) {
   model::ModelOptions options(c.dtype, c.product_dtype);
   options.fp8 = c.fp8;
-  options.label_smoothing = c.label_smoothing;
+  options.label_smoothing = c.label_smoothing_factor;
   options.neftune_noise_alpha = c.neftune_noise_alpha;
   return options;
 }

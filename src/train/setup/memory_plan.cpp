@@ -90,6 +90,9 @@ class Planned {
     auto& compute = run_.space == MemorySpace::device ? plan.device : plan.host;
     if (std::size_t const bytes = products_.workspace_bytes(); bytes > 0)
       compute.bytes[Purpose::workspace] += bytes;
+    plan.attention_workspace = attention_.workspace_bytes();
+    if (plan.attention_workspace > 0)
+      plan.device.bytes[Purpose::workspace] += plan.attention_workspace;
     if (activations_ > 0) compute.bytes[Purpose::activations] += memory::arena_bytes(activations_);
     if (host_checkpoints_ > 0) plan.host.bytes[Purpose::activations] += host_checkpoints_;
     if (engine_) {
@@ -120,6 +123,7 @@ class Planned {
   Counted counted_;
   memory::BufferPlanning without_memory_;
   kernels::ProductPlanning products_{memory::Runtime::default_threads()};
+  kernels::AttentionPlanning attention_{run_.cudnn};
   memory::PlanningQueue compute_;
   std::unique_ptr<comm::Collectives> comm_;
   std::unique_ptr<zero::Weights> weights_;
@@ -133,6 +137,12 @@ std::size_t PlannedSpace::total() const {
   std::size_t sum = 0;
   for (auto const& [purpose, count] : bytes) sum += count;
   return sum;
+}
+
+std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments const& arguments) {
+  bool const portable = arguments.device_attention == kernels::DeviceAttention::portable;
+  if (arguments.use_cpu || portable || !arguments.device_memory.empty()) return std::nullopt;
+  return kernels::CudnnDevice{.deterministic = arguments.deterministic};
 }
 
 MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run) {
@@ -187,7 +197,7 @@ zero::MemoryReport planned_memory(zero::EngineConfig const& config,
       concat("offload_param.buffer_size is ", weights->buffer_numel, " elements: ", e.what()));
 }
 
-/// Of several directories each one takes the same part.
+/// Adds @p bytes to the devices of @p directories; several directories take equal parts.
 void add(std::map<dev_t, SwapRoom>& rooms, memory::SwapDirectories const& directories,
          std::size_t bytes, std::size_t SwapRoom::*part) {
   for (auto const& directory : directories) {

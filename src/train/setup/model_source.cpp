@@ -27,7 +27,7 @@ std::optional<Dtype> stored_dtype(ConfigTree const& config) {
   return std::nullopt;
 }
 
-/// Of the first tensor of safetensors files.
+/// Returns the dtype of the first tensor of safetensors files.
 std::optional<Dtype> dtype_in(ConfigTree const& layout) {
   auto const& tensors = layout.at("tensors").as_object();
   std::string const name = tensors.empty() ? "" : tensors.begin()->second.get_string("dtype", "");
@@ -52,10 +52,7 @@ using Values = std::function<void(memory::ParameterSpec const& spec, std::int64_
 
 struct OpenedWeights {
   ConfigTree layout;
-  Values values;
-  std::function<bool(memory::ParameterSpec const& spec)> has{};
-  /// The files have fewer rows of the parameter than the model.
-  std::function<bool(memory::ParameterSpec const& spec)> lacks_rows{};
+  std::shared_ptr<checkpoint::ModelWeights const> weights;
 };
 
 bool contains(std::vector<std::string> const& names, std::string const& name) {
@@ -72,15 +69,6 @@ std::vector<memory::UnitSpec> stored_units(std::vector<memory::UnitSpec> units,
   return units;
 }
 
-/// Whether the files have @p stored rows of a parameter of which the model has more.
-bool lacks_rows(checkpoint::ModelWeights const& files, memory::ParameterSpec const& spec,
-                std::int64_t stored) {
-  if (stored == 0 || spec.shape[0] <= stored) return false;
-  auto smaller = spec.shape;
-  smaller[0] = stored;
-  return files.shape_of(spec) == smaller;
-}
-
 struct WantedWeights {
   fs::path path;  ///< a model directory or a file
   Part part;
@@ -93,15 +81,14 @@ struct WantedWeights {
 OpenedWeights open_weights(WantedWeights const& wanted, topology::MpiSession const& session,
                            comm::Collectives& comm) {
   auto const& [path, part, all_units, changes, stored_vocabulary] = wanted;
-  auto units = part_of(all_units, part);
+  auto const units = part_of(all_units, part);
   std::string const layout = comm::broadcast_from_root(comm, [&] {
     checkpoint::ModelWeights const found(path);
-    for (auto& unit : units)
-      for (auto& p : unit.parameters)
-        if (lacks_rows(found, p, stored_vocabulary)) p.shape[0] = stored_vocabulary;
-    auto const unused = found.require(stored_units(units, found, changes), changes.removed);
+    auto const unused =
+        found.require(stored_units(units, found, changes), changes.removed, stored_vocabulary);
     TESSERA_VALIDATE(unused.empty() || part == Part::base, DataError, path.string(),
-                     " has tensors that are no adapters of this model: ", unused);
+                     " has tensors that are no adapters of this model: ", unused,
+                     "; if they are its embeddings, add them to it with `tessera merge` first");
     if (!unused.empty())
       log::warning(concat(path.string(), ": not in the model, and left out: ", unused));
     return found.layout();
@@ -112,37 +99,18 @@ OpenedWeights open_weights(WantedWeights const& wanted, topology::MpiSession con
   auto opened = topology::open_on_node(session, files);
   comm::run_on_ranks(comm,
                      [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
-  auto const weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
-  out.values = [weights](memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
-                         float* to) { weights->fill(spec, first, numel, to); };
-  out.has = [weights](memory::ParameterSpec const& spec) { return weights->has(spec); };
-  out.lacks_rows = [weights, stored_vocabulary](memory::ParameterSpec const& spec) {
-    return lacks_rows(*weights, spec, stored_vocabulary);
-  };
+  out.weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
   return out;
-}
-
-/// The rows that the tokenizer needs, where they are more than the configuration has; else 0.
-std::int64_t rows_for_tokens(ModelSource const& source) {
-  bool const pretrained =
-      !source.weights_directory.empty() && checkpoint::has_model_weights(source.weights_directory);
-  if (!pretrained || source.tokenizer_directory.empty()) return 0;
-  auto const model = known_model(source.config);
-  if (!model) return 0;
-  try {
-    auto const tokenizer = data::load_tokenizer(source.tokenizer_directory);
-    std::int64_t const tokens =
-        std::max<std::int64_t>(tokenizer->vocabulary_size(), tokenizer->max_id() + 1);
-    return tokens > model->vocabulary_size() ? tokens : 0;
-  } catch (Error const&) {  // whoever needs the tokenizer says why it cannot be read
-    return 0;
-  }
 }
 
 /// run_clm.py: model.resize_token_embeddings(len(tokenizer)) where the embedding has fewer rows.
 void grow_vocabulary(ModelSource& source, comm::Collectives& comm) {
-  std::int64_t const rows = std::stoll(
-      comm::broadcast_from_root(comm, [&] { return std::to_string(rows_for_tokens(source)); }));
+  std::int64_t const rows = std::stoll(comm::broadcast_from_root(comm, [&] {
+    bool const pretrained = !source.weights_directory.empty() &&
+                            checkpoint::has_model_weights(source.weights_directory);
+    return std::to_string(pretrained ? rows_for_tokens(source.config, source.tokenizer_directory)
+                                     : 0);
+  }));
   if (rows == 0) return;
   source.stored_vocabulary = known_model(source.config)->vocabulary_size();
   source.config.set("vocab_size", rows);
@@ -155,6 +123,19 @@ void grow_vocabulary(ModelSource& source, comm::Collectives& comm) {
 }
 
 }  // namespace
+
+std::int64_t rows_for_tokens(ConfigTree const& config, fs::path const& tokenizer_directory) {
+  auto const model = tokenizer_directory.empty() ? nullptr : known_model(config);
+  if (!model) return 0;
+  try {
+    auto const tokenizer = data::load_tokenizer(tokenizer_directory);
+    std::int64_t const tokens =
+        std::max<std::int64_t>(tokenizer->vocabulary_size(), tokenizer->max_id() + 1);
+    return tokens > model->vocabulary_size() ? tokens : 0;
+  } catch (Error const&) {  // whoever needs the tokenizer says why it cannot be read
+    return 0;
+  }
+}
 
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
   ModelSource source;
@@ -188,44 +169,21 @@ using Rows = std::map<std::string, std::vector<float>>;  ///< by parameter
 
 /// The mean row of each parameter of which the files have @p stored rows and the model more.
 /// Collective.
-Rows mean_rows(OpenedWeights const& files, std::vector<memory::UnitSpec> const& units,
+Rows mean_rows(checkpoint::ModelWeights const& files, std::vector<memory::UnitSpec> const& units,
                std::int64_t stored, comm::Collectives& comm) {
-  constexpr std::int64_t rows_at_a_time = 1024;
   Rows out;
   for (auto const& unit : units)
     for (auto const& p : unit.parameters) {
-      if (p.is_adapter || !files.lacks_rows(p)) continue;
-      std::int64_t const width = p.numel() / p.shape[0];
+      if (p.is_adapter || !files.lacks_rows(p, stored)) continue;
       auto const bytes = comm::broadcast_from_root(comm, [&] {
-        std::vector<double> sum(static_cast<std::size_t>(width), 0.0);
-        std::vector<float> part(static_cast<std::size_t>(width * rows_at_a_time)), mean;
-        for (std::int64_t row = 0; row < stored; row += rows_at_a_time) {
-          std::int64_t const numel = std::min(rows_at_a_time, stored - row) * width;
-          files.values(p, row * width, numel, part.data());
-          for (std::int64_t i = 0; i < numel; ++i)
-            sum[static_cast<std::size_t>(i % width)] += part[static_cast<std::size_t>(i)];
-        }
-        for (double const total : sum)
-          mean.push_back(static_cast<float>(total / static_cast<double>(stored)));
+        auto const mean = files.mean_row(p);
         return std::string(reinterpret_cast<char const*>(mean.data()), mean.size() * sizeof(float));
       });
       auto& mean = out[p.name];
-      mean.resize(static_cast<std::size_t>(width));
+      mean.resize(bytes.size() / sizeof(float));
       std::memcpy(mean.data(), bytes.data(), bytes.size());
     }
   return out;
-}
-
-/// The rows of the files, then the mean of them.
-Values grown(OpenedWeights const& files, std::vector<float> const& mean, std::int64_t stored) {
-  return [files, mean, stored](memory::ParameterSpec const& spec, std::int64_t first,
-                               std::int64_t numel, float* out) {
-    auto const width = static_cast<std::int64_t>(mean.size());
-    std::int64_t const in_files = std::clamp<std::int64_t>(stored * width - first, 0, numel);
-    if (in_files > 0) files.values(spec, first, in_files, out);
-    for (std::int64_t i = in_files; i < numel; ++i)
-      out[i] = mean[static_cast<std::size_t>((first + i) % width)];
-  };
 }
 
 }  // namespace
@@ -242,27 +200,30 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
     auto const opened = open_weights(
         {directory, Part::base, units, source.changes, source.stored_vocabulary}, session, comm);
     if (auto const stored = dtype_in(opened.layout)) source.weights.stored_dtype = stored;
-    std::int64_t const stored = source.stored_vocabulary;
-    std::map<std::string, Values> larger;
-    for (auto const& [name, mean] : mean_rows(opened, units, stored, comm))
-      larger.emplace(name, grown(opened, mean, stored));
-    base = [opened, random, larger](memory::ParameterSpec const& spec, std::int64_t first,
-                                    std::int64_t numel, float* out) {
-      if (auto const found = larger.find(spec.name); found != larger.end())
-        return found->second(spec, first, numel, out);
-      (opened.has(spec) ? opened.values : random)(spec, first, numel, out);
+    base = [files = opened.weights, random,
+            means = mean_rows(*opened.weights, units, source.stored_vocabulary, comm)](
+               memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
+               float* out) {
+      if (auto const mean = means.find(spec.name); mean != means.end())
+        files->fill_grown(spec, mean->second, first, numel, out);
+      else if (files->has(spec))
+        files->fill(spec, first, numel, out);
+      else
+        random(spec, first, numel, out);
     };
     for (auto const& unit : units)
       for (auto const& parameter : unit.parameters)
         if (comm.rank() == 0 && contains(source.changes.added, parameter.name) &&
-            !opened.has(parameter))
+            !opened.weights->has(parameter))
           log::info(concat(parameter.name, " is not in ", directory.string(),
                            "; it starts from random values"));
   }
   if (auto const& directory = source.adapter_directory; !directory.empty()) {
     auto const file = comm::broadcast_from_root(
         comm, [&] { return checkpoint::adapter_weights_file(directory).string(); });
-    adapter = open_weights({file, Part::adapter, units}, session, comm).values;
+    adapter = [files = open_weights({file, Part::adapter, units}, session, comm).weights](
+                  memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
+                  float* out) { files->fill(spec, first, numel, out); };
   }
   return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
                                  float* out) {

@@ -4,115 +4,18 @@
 #include <set>
 #include <string_view>
 
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::train {
 namespace {
 
-using Names = std::set<std::string_view>;
-
-/// Resolved values that decide only how the work is distributed.
-Names const distribution{"world_size",           "micro_batch_size",
-                         "accumulation_steps",   "stage",
-                         "overlap_comm",         "gather_16bit_weights",
-                         "reduce_bucket_size",   "allgather_bucket_size",
-                         "prefetch_bucket_size", "param_persistence_threshold",
-                         "max_live_parameters",  "shard_group_size",
-                         "hierarchical_gather",  "secondary_group_size",
-                         "reduce_once",          "reduce_scatter",
-                         "offload_optimizer",    "offload_param",
-                         "cpu_checkpointing",    "tuning"};
-
-/// Resolved values that decide only what a run writes about itself.
-Names const reporting{"steps_per_print",     "wall_clock_breakdown", "memory_breakdown",
-                      "dump_state",          "tensorboard",          "csv_monitor",
-                      "trainer_tensorboard", "flops_profiler",       "comms_logger"};
-
-/// Arguments that change what steps compute, and that no other part of the description has.
-Names const training_arguments{"seed",          "tf32",
-                               "eod_mask_loss", "reset_attention_mask",
-                               "use_peft_lora", "reset_position_ids",
-                               "lora_r",        "lora_target_modules",
-                               "lora_alpha",    "frozen_parameters",
-                               "lora_dropout",  "max_eval_samples",
-                               "use_rslora",    "delayed_update_from_step"};
-
 /// Members of config.json, by family: the probability of dropout in attention.
 constexpr char const* attention_dropouts[] = {"attn_pdrop", "attention_dropout"};
 
-/// Arguments that other parts of the description have as resolved values, and those that say what
-/// this start of the program does.
-Names const covered_arguments{"model_name_or_path",
-                              "config_name",
-                              "config_overrides",
-                              "adapter",
-                              "model_type",
-                              "tokenizer_name",
-                              "dtype",
-                              "train_file",
-                              "validation_file",
-                              "validation_split_percentage",
-                              "block_size",
-                              "max_train_samples",
-                              "keep_linebreaks",
-                              "data_mixture",
-                              "skip_broken_records",
-                              "append_eos",
-                              "train_sampling_strategy",
-                              "group_by_length",
-                              "data_seed",
-                              "num_train_epochs",
-                              "max_steps",
-                              "per_device_train_batch_size",
-                              "gradient_accumulation_steps",
-                              "learning_rate",
-                              "weight_decay",
-                              "adam_beta1",
-                              "adam_beta2",
-                              "adam_epsilon",
-                              "max_grad_norm",
-                              "optim",
-                              "lr_scheduler_type",
-                              "lr_scheduler_kwargs",
-                              "warmup_steps",
-                              "dataloader_drop_last",
-                              "fp16",
-                              "bf16",
-                              "fp16_full_eval",
-                              "bf16_full_eval",
-                              "fp8",
-                              "master_weights",
-                              "label_smoothing_factor",
-                              "neftune_noise_alpha",
-                              "reproducible",
-                              "reduce_once",
-                              "output_dir",
-                              "overwrite_output_dir",
-                              "allow_changed_data",
-                              "resume_from_checkpoint",
-                              "do_train",
-                              "do_eval",
-                              "do_predict",
-                              "test_file",
-                              "max_predict_samples",
-                              "do_generate",
-                              "print_config",
-                              "help",
-                              "version",
-                              "prompt",
-                              "max_new_tokens",
-                              "temperature",
-                              "top_k",
-                              "prompt_file",
-                              "top_p",
-                              "min_p",
-                              "repetition_penalty",
-                              "stop_strings",
-                              "time_limit"};
-
 /// Members of config.json that say nothing about the model's computation.
-Names const model_labels{"_name_or_path", "architectures", "dtype",
-                         "torch_dtype",   "use_cache",     "transformers_version"};
+std::set<std::string_view> const model_labels{
+    "_name_or_path", "architectures", "dtype", "torch_dtype", "use_cache", "transformers_version"};
 
 std::string shown(ConfigTree const& value) {
   if (value.is_null()) return "none";
@@ -143,12 +46,6 @@ bool drops_attention(ConfigTree const& model_config) {
                      });
 }
 
-/// Whether a step computes something else when the argument of this name has another value.
-bool changes_training(std::string_view argument, ConfigTree const& model_config) {
-  return training_arguments.contains(argument) ||
-         (argument == "device_attention" && drops_attention(model_config));
-}
-
 /// The texts of values in @p block that both sides have, by @p of(name): null: not compared.
 template <class ListOf>
 void compare_block(RunDescription const& saved, RunDescription const& now, std::string_view block,
@@ -163,7 +60,7 @@ void compare_block(RunDescription const& saved, RunDescription const& now, std::
   }
 }
 
-/// Compares trainer_state.data: which samples a step reads.
+/// Compares trainer_state.data: the samples of a step.
 class DataComparison {
  public:
   DataComparison(ConfigTree const& saved, ConfigTree const& now) : saved_(saved), now_(now) {}
@@ -186,8 +83,8 @@ class DataComparison {
   }
 
  private:
-  /// As --train_sampling_strategy names it. Checkpoints of earlier versions say "random" for
-  /// Philox's order.
+  /// Returns the order as --train_sampling_strategy names it. Checkpoints of earlier versions say
+  /// "random" for Philox's order.
   static std::string order(ConfigTree const& data) {
     auto const* given = data.find("order");
     std::string const name = given && given->is_string() ? given->as_string() : "";
@@ -237,10 +134,15 @@ std::vector<std::string> compare_models(ConfigTree const& saved, ConfigTree cons
 ResumeChanges compare(RunDescription const& saved, RunDescription const& now) {
   ResumeChanges changes;
   changes.data = DataComparison(saved.data, now.data).training_data();
-  compare_block(saved, now, "engine", [&](std::string_view name) {
-    return distribution.contains(name) || reporting.contains(name) ? &changes.other
-                                                                   : &changes.training;
-  });
+  auto const list_of = [&](config::Resume resume) -> std::vector<std::string>* {
+    bool const trains =
+        resume == config::Resume::training ||
+        (resume == config::Resume::attention_dropout && drops_attention(now.model_config));
+    if (resume == config::Resume::described) return nullptr;
+    return trains ? &changes.training : &changes.other;
+  };
+  compare_block(saved, now, "engine",
+                [&](auto name) { return list_of(config::resume_of_resolved(name)); });
   if (saved.total_steps > 0 && now.total_steps > 0 && saved.total_steps != now.total_steps)
     changes.training.push_back(was_is("total_steps", saved.total_steps, now.total_steps));
   auto const append = [&](std::vector<std::string> const& texts) {
@@ -248,10 +150,8 @@ ResumeChanges compare(RunDescription const& saved, RunDescription const& now) {
   };
   append(compare_models(saved.model_config, now.model_config));
   append(DataComparison(saved.data, now.data).evaluation_data());
-  compare_block(saved, now, "arguments", [&](std::string_view name) {
-    if (covered_arguments.contains(name)) return static_cast<std::vector<std::string>*>(nullptr);
-    return changes_training(name, now.model_config) ? &changes.training : &changes.other;
-  });
+  compare_block(saved, now, "arguments",
+                [&](auto name) { return list_of(config::resume_of_argument(name)); });
   return changes;
 }
 

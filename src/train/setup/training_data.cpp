@@ -240,7 +240,7 @@ data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
   bool const grouped = plan.order == data::SampleOrder::group_by_length;
   plan.seed = static_cast<std::uint64_t>(grouped ? arguments.seed
                                                  : arguments.data_seed.value_or(arguments.seed));
-  if (config.reproducible_world)
+  if (config.reproducible_world())
     plan.numbering = zero::reduces_micro_steps(engine_config(config))
                          ? data::SamplerConfig::Numbering::by_step
                          : data::SamplerConfig::Numbering::by_rank;

@@ -170,9 +170,12 @@ StartingPoint TrainingSetup::open_directory() {
               " is no longer running: " + run_.lock->replaced());
   if (job_.is_root() && run_.config.reporting.dump_state)
     log::info("resolved configuration:\n" + config::describe(run_.config).dump(2));
-  if (job_.is_root())
-    for (auto const* notes : {&job_.arguments.hints, &std::as_const(run_.config).notes})
-      for (auto const& note : *notes) log::info("note: " + note);
+  if (job_.is_root()) {
+    auto const& config = std::as_const(run_.config);
+    for (auto const* notes : {&job_.arguments.hints, &config.notes, &config.notes_on_cpus})
+      if (notes != &config.notes_on_cpus || memory::Runtime::device() < 0)
+        for (auto const& note : *notes) log::info("note: " + note);
+  }
   return start;
 }
 
@@ -320,7 +323,8 @@ void TrainingSetup::check_frozen(checkpoint::Manifest const& manifest) const {
   train::check_frozen(manifest.frozen, run_.frozen, manifest.directory.string());
 }
 
-/// Without training: only the weights of a checkpoint of any stage and number of ranks.
+/// Loads for a run without training only the weights of a checkpoint of any stage and number of
+/// ranks.
 void TrainingSetup::load_checkpoint_weights(StartingPoint const& start) {
   auto const manifest = checkpoint::read_manifest(start.checkpoint, job_.comm);
   check_model(manifest);
@@ -448,7 +452,8 @@ void TrainingSetup::check_model(checkpoint::Manifest const& manifest) const {
   }
 }
 
-/// On rank 0. @throws UsageError when the checkpoint's step says nothing about the data of this run
+/// Finds the changes on rank 0. @throws UsageError when the checkpoint's step says nothing about
+/// the data of this run
 ResumeChanges TrainingSetup::find_changes(checkpoint::Manifest const& manifest) const {
   RunDescription saved, now;
   if (auto const* data = manifest.trainer_state.find("data")) saved.data = *data;
@@ -499,7 +504,7 @@ ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
   return ConfigTree()
       .set("arguments", config::describe(job.arguments))
       .set("engine", config::describe(run.config))
-      .set("deepspeed", job.arguments.deepspeed)
+      .set("deepspeed", job.arguments.deepspeed.document)
       .set("machine", machine);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/core/clock.hpp"
+#include "tessera/core/exact_sum.hpp"
 #include "tessera/data/sampling/sampler.hpp"
 
 namespace tessera::train {
@@ -29,7 +30,7 @@ Evaluator::Evaluator(ModelContext context, data::TokenSequences sequences,
       sequences_per_pass_(sequences_per_pass),
       between_passes_(std::move(between_passes)) {}
 
-/// Of some samples.
+/// Sums the losses of @p count samples in one forward pass.
 Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
   tokens_.clear();
   samples_.clear();

@@ -21,7 +21,8 @@ optim::LossScalerState scaler_from(ConfigTree const& tree) {
   return state;
 }
 
-/// As checkpoints name it. Checkpoints of earlier versions say "random" for Philox's order.
+/// Returns the name of an order in checkpoints. Checkpoints of earlier versions say "random" for
+/// Philox's order.
 char const* name_of(data::SampleOrder order) {
   switch (order) {
     case data::SampleOrder::random:

@@ -103,7 +103,7 @@ zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
   return out;
 }
 
-/// Of all ranks.
+/// Counts the predictions of @p samples samples on all ranks.
 std::int64_t TrainingStep::predictions(std::int64_t samples,
                                        std::vector<data::LoadedBatch> const& micro_batches) const {
   auto const count = [&](std::int32_t const* tokens, std::int64_t rows) {

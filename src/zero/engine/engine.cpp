@@ -130,9 +130,9 @@ class StagedEngine final : public WeightsBase<Engine> {
   std::vector<StateView> state() override {
     finish_delayed_update();
     weights_->synchronize();
-    weights_->settle();
-    state_.states().settle();
-    if (compressed_) compressed_->settle();
+    weights_->finish_transfers();
+    state_.states().finish_transfers();
+    if (compressed_) compressed_->average_worker_errors();
     std::vector<StateView> out;
     for (std::size_t k = 0; k < state_.states().count(); ++k) {
       auto const& spec = state_.states().spec(k);
@@ -183,7 +183,7 @@ class StagedEngine final : public WeightsBase<Engine> {
   void fill_own_weights(Fill const& fill) override {
     if (!rules_.separate_master && rules_.master_dtype != Dtype::fp32)
       return WeightsBase::fill_own_weights(fill);  // a unit at a time
-    state_.states().settle();
+    state_.states().finish_transfers();
     auto const shards = state_.shards().host(master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
       ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
@@ -197,7 +197,7 @@ class StagedEngine final : public WeightsBase<Engine> {
 
   /// Updates weights and replicated state after this rank's shards of the master weights changed.
   void distribute(OptimizerState::What what) {
-    weights_->settle();
+    weights_->finish_transfers();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       if (!trains(u)) continue;
       state_.round_weights(u);
@@ -237,7 +237,8 @@ class StagedEngine final : public WeightsBase<Engine> {
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, device);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, host);
   }
-  /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.
+  /// Computes the norm of the gradients of the rank's own mean loss, as DeepSpeed does: they are N
+  /// times the rank's share of the global ones.
   void compute_norm_of_own_gradients(kernels::GradientLimits limits) {
     double const n = plan_.ranks();
     bool const averages = config_.reduction.average == GradientAverage::mean;

@@ -11,7 +11,8 @@ namespace {
 
 double bytes(Dtype dtype) { return static_cast<double>(size_of(dtype)); }
 
-/// Of a rank, where @p ranks share the element-wise states. The others are on every rank.
+/// Returns the bytes of a state per rank, where @p ranks share the element-wise states. The other
+/// states are on every rank.
 double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, double ranks) {
   if (state.encoding != optim::Encoding::values) {
     double all = 0.0;
@@ -59,7 +60,7 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen) {
   double const n = plan.ranks();
   auto const parameters = static_cast<double>(plan.parameter_count());
-  double const gradients = MicroStepSums::places_of(config) * parameters *
+  double const gradients = MicroStepSums::copies_of(config) * parameters *
                            bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
   double const sharing = rules.shards_optimizer ? n : 1.0;
   bool const swaps = settings<ShardedStates>(config).optimizer_swap.has_value();

@@ -26,10 +26,10 @@ std::shared_ptr<comm::Mesh> own_mesh(EngineConfig const& config, comm::Collectiv
 
 namespace {
 
-std::unique_ptr<Weights> make_on(std::shared_ptr<comm::Mesh> const& mesh,
-                                 EngineConfig const& config,
-                                 std::vector<memory::UnitSpec> const& units,
-                                 memory::Queue& compute) {
+std::unique_ptr<Weights> make_weights(std::shared_ptr<comm::Mesh> const& mesh,
+                                      EngineConfig const& config,
+                                      std::vector<memory::UnitSpec> const& units,
+                                      memory::Queue& compute) {
   detail::validate(config);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units has no weights");
   return detail::make_on_all_ranks(mesh->world(), [&]() -> std::unique_ptr<Weights> {
@@ -42,14 +42,14 @@ std::unique_ptr<Weights> make_on(std::shared_ptr<comm::Mesh> const& mesh,
 std::unique_ptr<Weights> make_weights(EngineConfig const& config,
                                       std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
                                       memory::Queue& compute) {
-  return make_on({std::shared_ptr<comm::Mesh>(), &mesh}, detail::on_mesh(config, mesh), units,
-                 compute);
+  return make_weights({std::shared_ptr<comm::Mesh>(), &mesh}, detail::on_mesh(config, mesh), units,
+                      compute);
 }
 
 std::unique_ptr<Weights> make_weights(EngineConfig const& config,
                                       std::vector<memory::UnitSpec> const& units,
                                       comm::Collectives& comm, memory::Queue& compute) {
-  return make_on(detail::own_mesh(config, comm), config, units, compute);
+  return make_weights(detail::own_mesh(config, comm), config, units, compute);
 }
 
 }  // namespace tessera::zero

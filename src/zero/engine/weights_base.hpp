@@ -45,7 +45,7 @@ auto make_on_all_ranks(comm::Collectives& comm, Make const& make) {
     made = make();
   } catch (OutOfMemoryError const&) {
     refusal = std::current_exception();
-  } catch (IoError const&) {  // of a drive for swapped states
+  } catch (IoError const&) {  // error of a drive for swapped states
     refusal = std::current_exception();
   }
   bool const all_have_memory = comm::agree(comm, !refusal);
@@ -99,7 +99,7 @@ class WeightsBase : public Interface {
     std::exception_ptr failed;
     try {
       frozen_.fill(fill);
-      weights_->settle();
+      weights_->finish_transfers();
       fill_own_weights(fill);
     } catch (...) {
       failed = std::current_exception();
@@ -183,7 +183,7 @@ class WeightsBase : public Interface {
   EngineConfig config_;
   ShardGroups groups_;
   ParameterSubset trained_;
-  PartitionPlan plan_;  ///< of the parameters that train, as the rest of this class
+  PartitionPlan plan_;  ///< plan of the parameters that train, as the rest of this class
   StageRules rules_;
   FrozenWeights frozen_;
   EngineConfig trained_config_;  ///< with their share of the limits

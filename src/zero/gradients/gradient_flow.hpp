@@ -16,14 +16,14 @@ class GradientFlow {
  public:
   virtual ~GradientFlow() = default;
 
-  /// Of the optimizer step.
+  /// Describes a micro-step of the optimizer step.
   struct MicroStep {
     bool first = true;
     bool last = true;
     int index = 0;
     bool is_empty = false;  ///< this rank's gradients do not count
     bool reduces = true;    ///< false: each rank keeps its own sums, at stage 0
-    std::int64_t step = 1;  ///< of the optimizer, the next one that is not skipped
+    std::int64_t step = 1;  ///< step of the optimizer, the next one that is not skipped
   };
   virtual void begin_micro_step(MicroStep micro) = 0;
   virtual memory::GradientLease lease(UnitIndex unit) = 0;

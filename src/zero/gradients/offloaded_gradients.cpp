@@ -214,7 +214,7 @@ class OffloadedGradients final : public GradientFlow {
   HostGradients& host_;
   UnitProgress progress_;
   std::int64_t kept_begin_;  ///< Ownership::state_offset() of the first unit that stays
-  CommBuffer kept_;          ///< of the units that stay on the device
+  CommBuffer kept_;          ///< gradients of the units that stay on the device
   GradientStaging staging_;
   BufferPool pool_;
   std::vector<std::optional<Sums>> sums_;

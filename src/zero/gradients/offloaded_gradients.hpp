@@ -34,7 +34,7 @@ class HostGradients {
 
   /// Later work of @p queue finds the elements of @p tile in host memory.
   void order_before(memory::Queue& queue, std::size_t tile) const { queue.wait(arrived_[tile]); }
-  /// The same for all of them.
+  /// Later work of @p queue finds the elements of all tiles in host memory.
   void order_all_before(memory::Queue& queue) const;
   /// Later gradients do not arrive in @p tile before this event.
   void keep_until(std::size_t tile, memory::Event const& read) { read_[tile] = read; }
@@ -60,12 +60,12 @@ class HostGradients {
   memory::Buffer values_;                 ///< by Ownership::state_offset()
   memory::Buffer partial_;                ///< partial sums of squares, on the device
   std::vector<std::int64_t> partial_of_;  ///< the first one of each unit, and the end
-  std::vector<memory::Event> arrived_;    ///< of each tile
-  std::vector<memory::Event> read_;       ///< of each tile, by the update
+  std::vector<memory::Event> arrived_;    ///< arrival of each tile
+  std::vector<memory::Event> read_;       ///< last read of each tile, by the update
   memory::Event measured_;                ///< the last sums of squares
 };
 
-/// Of stages 2 and 3: the device has gradients of the units in flight only.
+/// Makes the flow of stages 2 and 3, where the device has gradients of the units in flight only.
 /// @param host outlives the flow
 std::unique_ptr<GradientFlow> make_offloaded_gradients(StoreContext const& context,
                                                        StageRules const& rules,

@@ -17,8 +17,8 @@ QuantizedReduce::QuantizedReduce(StoreContext const& context)
       sums_("sums of the nodes' gradients", Dtype::fp32, context.comm),
       errors_(context.plan.units().size()) {}
 
-kernels::CodeRegions QuantizedReduce::regions(Level level, UnitIndex unit,
-                                              std::int64_t count) const {
+kernels::QuantizedRegions QuantizedReduce::regions(Level level, UnitIndex unit,
+                                                   std::int64_t count) const {
   return {level == Level::node ? node_format : rail_format, context_.plan.unit(unit).shard_numel,
           count};
 }
@@ -44,7 +44,7 @@ void QuantizedReduce::reset(Errors& errors, std::int64_t step) {
 
 /// Region q of the unit, of rank q = (node, place), becomes that of (place, node): what goes to one
 /// rank of this node is together.
-void QuantizedReduce::start(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+void QuantizedReduce::start(UnitIndex unit, memory::TensorView gradients, memory::TensorView out,
                             GradientFlow::MicroStep micro, Reduced reduced) {
   advance();
   auto& errors_of_unit = errors_[position(unit)];
@@ -59,15 +59,16 @@ void QuantizedReduce::start(UnitIndex unit, memory::TensorView whole, memory::Te
           {},
           !context_.node};
   context_.compute.wait(sum.sent.ready);
-  kernels::encode_chunks(context_.compute, sum.sent.data, whole, codes,
-                         {.inner = node_ranks(),
-                          .error = errors(errors_of_unit.of_unit, whole.dtype(), whole.numel()),
-                          .keep = keep_});
+  kernels::encode_chunks(
+      context_.compute, sum.sent.data, gradients, codes,
+      {.inner = node_ranks(),
+       .error = errors(errors_of_unit.of_unit, gradients.dtype(), gradients.numel()),
+       .keep = keep_});
   exchange(sum, codes, context_.node ? *context_.node : *context_.rail);
   in_flight_.push_back(std::move(sum));
 }
 
-void QuantizedReduce::exchange(Sum& sum, kernels::CodeRegions const& codes,
+void QuantizedReduce::exchange(Sum& sum, kernels::QuantizedRegions const& codes,
                                comm::Collectives& ranks) {
   context_.compute.wait(sum.received.ready);
   auto const n = codes.bytes();
@@ -160,10 +161,10 @@ void QuantizedReduce::gather_errors(UnitIndex unit) {
   auto& queue = context_.compute;
   auto const& errors = errors_[position(unit)];
   std::int64_t const n = context_.plan.unit(unit).shard_numel,
-                     whole = context_.plan.unit(unit).padded_numel;
-  auto const of_unit = sums_.take(whole), sum = sums_.take(n);
+                     padded = context_.plan.unit(unit).padded_numel;
+  auto const of_unit = sums_.take(padded), sum = sums_.take(n);
   queue.wait(of_unit.ready), queue.wait(sum.ready);
-  kernels::cast(queue, of_unit.data, errors.of_unit->view(0, whole));
+  kernels::cast(queue, of_unit.data, errors.of_unit->view(0, padded));
   context_.comm.wait(context_.comm.reduce_scatter(of_unit.data, {n, n, 0}, sum.data,
                                                   memory::WriteMode::overwrite, queue.record()));
   if (errors.of_sums)
@@ -180,14 +181,14 @@ void QuantizedReduce::share_errors(UnitIndex unit) {
   auto& queue = context_.compute;
   auto& errors_of_unit = errors_[position(unit)];
   std::int64_t const n = context_.plan.unit(unit).shard_numel,
-                     whole = context_.plan.unit(unit).padded_numel;
-  (void)errors(errors_of_unit.of_unit, context_.config.dtype, whole);
-  auto const of_unit = sums_.take(whole), sum = sums_.take(n);
+                     padded = context_.plan.unit(unit).padded_numel;
+  (void)errors(errors_of_unit.of_unit, context_.config.dtype, padded);
+  auto const of_unit = sums_.take(padded), sum = sums_.take(n);
   queue.wait(of_unit.ready), queue.wait(sum.ready);
   copy_saved(unit, sum.data, ShardDirection::to_state);
   context_.comm.wait(context_.comm.all_gather(sum.data, of_unit.data, {n, n, 0}, queue.record()));
   kernels::scale(queue, of_unit.data, 1.0f / static_cast<float>(context_.plan.ranks()));
-  kernels::cast(queue, errors_of_unit.of_unit->view(0, whole), of_unit.data);
+  kernels::cast(queue, errors_of_unit.of_unit->view(0, padded), of_unit.data);
   if (auto const& of_sums = errors_of_unit.of_sums)
     memory::zero(queue, of_sums->at(0), of_sums->bytes());
   sums_.give_back(of_unit, queue.record());

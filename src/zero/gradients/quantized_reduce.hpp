@@ -20,17 +20,17 @@
 
 namespace tessera::zero::detail {
 
-inline constexpr kernels::CodeFormat node_format{.bits = 8}, rail_format{.bits = 4};
+inline constexpr kernels::QuantizedFormat node_format{.bits = 8}, rail_format{.bits = 4};
 
 class QuantizedReduce {
  public:
   explicit QuantizedReduce(StoreContext const& context);
 
   using Reduced = std::function<void(memory::Event)>;
-  /// out [shard] (+)= the sum over the ranks of this rank's region of @p whole [padded unit], which
-  /// may be written again after the compute queue's work so far. The sum is complete after two
-  /// more calls, or finish().
-  void start(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+  /// out [shard] (+)= the sum over the ranks of this rank's region of @p gradients [padded unit],
+  /// which may be written again after the compute queue's work so far. The sum is complete after
+  /// two more calls, or finish().
+  void start(UnitIndex unit, memory::TensorView gradients, memory::TensorView out,
              GradientFlow::MicroStep micro, Reduced reduced);
   /// Later work of the compute queue finds all sums.
   void finish();
@@ -40,7 +40,7 @@ class QuantizedReduce {
   /// Every rank continues with an equal part of the sums, as a run does that loads them. The view
   /// is valid until the next call. Collective, blocks the host.
   void save_errors(std::vector<StateView>& states);
-  /// From the values that the caller has written into the view. Collective.
+  /// Loads errors from the values that the caller has written into the view. Collective.
   void load_errors();
 
  private:
@@ -63,9 +63,9 @@ class QuantizedReduce {
   std::int64_t node_ranks() const { return context_.node ? context_.node->size() : 1; }
   enum class Level { node, rail };
   Level first_level() const { return context_.node ? Level::node : Level::rail; }
-  kernels::CodeRegions regions(Level level, UnitIndex unit, std::int64_t count) const;
+  kernels::QuantizedRegions regions(Level level, UnitIndex unit, std::int64_t count) const;
   void advance();
-  void exchange(Sum& sum, kernels::CodeRegions const& codes, comm::Collectives& ranks);
+  void exchange(Sum& sum, kernels::QuantizedRegions const& codes, comm::Collectives& ranks);
   void exchange_sums(Sum& sum);
   void complete(Sum& sum);
   /// Memory of errors that this step adds; null without feedback.

@@ -28,25 +28,25 @@ Reducer::Reducer(StoreContext const& context, Averaging const& averaging)
   across_ = std::make_unique<Reducer>(of_copies, Averaging{.before = averaging.across});
 }
 
-BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
-  auto buffer = wire_.take(whole.numel());
+BufferPool::Entry Reducer::to_wire(memory::TensorView gradients) {
+  auto buffer = wire_.take(gradients.numel());
   context_.compute.wait(buffer.ready);
-  kernels::cast(context_.compute, buffer.data, whole);
+  kernels::cast(context_.compute, buffer.data, gradients);
   return buffer;
 }
 
-void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView gradients, memory::TensorView out,
                              GradientFlow::MicroStep micro, Retire retire, Retire reduced) {
   if (quantized_) {
-    multiply(context_.compute, whole, before_);
-    quantized_->start(unit, whole, out, micro, std::move(reduced));
+    multiply(context_.compute, gradients, before_);
+    quantized_->start(unit, gradients, out, micro, std::move(reduced));
     if (retire) retire(context_.compute.record());
     return;
   }
   auto const& layout = context_.plan.unit(unit);
-  auto in = whole;
-  if (whole.dtype() != context_.config.communication_dtype) {
-    auto const buffer = to_wire(whole);
+  auto in = gradients;
+  if (gradients.dtype() != context_.config.communication_dtype) {
+    auto const buffer = to_wire(gradients);
     if (retire) retire(context_.compute.record());
     in = buffer.data;
     retire = [this, buffer](memory::Event done) { wire_.give_back(buffer, std::move(done)); };

@@ -21,14 +21,15 @@ class Reducer {
   /// Called with the event after which the buffer of a reduction may be written again.
   using Retire = std::function<void(memory::Event)>;
 
-  /// out [shard] (+)= `before` * sum over ranks of this rank's region of @p whole [padded unit];
-  /// @p out may be that region. A `before` other than 1 changes @p whole when it has the wire
+  /// out [shard] (+)= `before` * sum over ranks of this rank's region of @p gradients [padded
+  /// unit];
+  /// @p out may be that region. A `before` other than 1 changes @p gradients when it has the wire
   /// dtype.
   /// From the second micro-step on it is added to @p out; in the last one @p out is then summed
   /// over the copies of the states.
-  /// @param retire called when @p whole may be written after an event
+  /// @param retire called when @p gradients may be written after an event
   /// @param reduced called with the event after which @p out has the sums
-  void reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+  void reduce_scatter(UnitIndex unit, memory::TensorView gradients, memory::TensorView out,
                       GradientFlow::MicroStep micro, Retire retire = {}, Retire reduced = {});
   /// data [n] = `before` * sum over ranks * `after`.
   /// @param ready when @p data may be read
@@ -54,8 +55,8 @@ class Reducer {
   };
   void started(comm::Pending last, Retire retire);
   void retire_oldest();
-  /// A copy of @p whole in the wire dtype.
-  BufferPool::Entry to_wire(memory::TensorView whole);
+  /// A copy of @p gradients in the wire dtype.
+  BufferPool::Entry to_wire(memory::TensorView gradients);
 
   StoreContext context_;
   float before_, after_;

@@ -23,7 +23,7 @@ class ResidentGradients final : public GradientFlow {
         progress_(context.plan, units),
         sums_(context.config),
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
-              context.plan.padded_count() * sums_.places()),
+              context.plan.padded_count() * sums_.copies()),
         staging_(context, progress_, units.size()),
         reducer_(context, rules.averaging) {}
 
@@ -38,7 +38,7 @@ class ResidentGradients final : public GradientFlow {
     bool const first = progress_.open(unit);
     if (!direct()) return staging_.lend(unit, first);
     bool const overwrite = first && !sums_.adds();
-    auto const gradients = whole(unit, sums_.place());
+    auto const gradients = unit_gradients(unit, sums_.copy_index());
     if (overwrite) progress_.clear_untied(context_.compute, unit, gradients);
     return {parameter_views(context_.plan.unit(unit), gradients.data(), flat_.dtype()),
             overwrite ? memory::WriteMode::overwrite : memory::WriteMode::add};
@@ -49,8 +49,8 @@ class ResidentGradients final : public GradientFlow {
     if (!direct()) {
       add_staged(unit);
     } else {
-      auto const sums = [&](int place) { return whole(unit, place); };
-      if (micro_.is_empty) clear_to_identity(context_.compute, sums(sums_.place()));
+      auto const sums = [&](int place) { return unit_gradients(unit, place); };
+      if (micro_.is_empty) clear_to_identity(context_.compute, sums(sums_.copy_index()));
       sums_.merge(context_.compute, sums);
     }
     if (micro_.last) reduce(unit);
@@ -79,12 +79,12 @@ class ResidentGradients final : public GradientFlow {
   bool direct() const {
     return flat_.dtype() == context_.config.dtype && !(sums_.is_tree() && sums_.adds());
   }
-  memory::TensorView whole(UnitIndex unit, int place = 0) const {
+  memory::TensorView unit_gradients(UnitIndex unit, int place = 0) const {
     return flat_.view(context_.plan.padded_count() * place + full_offset(context_.plan, unit),
                       context_.plan.unit(unit).padded_numel);
   }
   memory::TensorView shard(UnitIndex unit) const {
-    return part(whole(unit), context_.ownership.shard_begin(unit).value(),
+    return part(unit_gradients(unit), context_.ownership.shard_begin(unit).value(),
                 context_.plan.unit(unit).shard_numel);
   }
 
@@ -92,10 +92,10 @@ class ResidentGradients final : public GradientFlow {
     if (!rules_.reduces || !micro_.reduces)
       leave(unit, context_.compute.record());
     else if (rules_.shards_optimizer)
-      reducer_.reduce_scatter(unit, whole(unit), shard(unit), {}, {},
+      reducer_.reduce_scatter(unit, unit_gradients(unit), shard(unit), {}, {},
                               [this, unit](memory::Event const& done) { leave(unit, done); });
     else
-      reducer_.all_reduce(whole(unit), context_.compute.record());
+      reducer_.all_reduce(unit_gradients(unit), context_.compute.record());
   }
 
   /// The regions' memory is written again in the next step, after the host has updated from its
@@ -105,13 +105,13 @@ class ResidentGradients final : public GradientFlow {
   }
 
   void add_staged(UnitIndex unit) {
-    auto const sums = [&](int place) { return whole(unit, place); };
+    auto const sums = [&](int place) { return unit_gradients(unit, place); };
     auto const lent = staging_.take(unit);
     if (micro_.is_empty) clear_to_identity(context_.compute, lent.data);
     if (sums_.adds()) {
       sums_.merge(context_.compute, lent.data, sums);
     } else {
-      kernels::cast(context_.compute, sums(sums_.place()), lent.data);
+      kernels::cast(context_.compute, sums(sums_.copy_index()), lent.data);
       sums_.merge(context_.compute, sums);
     }
     staging_.give_back(lent, context_.compute.record());

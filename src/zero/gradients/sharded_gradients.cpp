@@ -20,7 +20,7 @@ class ShardedGradients final : public GradientFlow {
         progress_(context.plan, units),
         sums_(context.config),
         shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
-                context.plan.partition_numel() * sums_.places()),
+                context.plan.partition_numel() * sums_.copies()),
         staging_(context, progress_, units.size()),
         reducer_(context, rules.averaging) {}
 
@@ -66,7 +66,7 @@ class ShardedGradients final : public GradientFlow {
       sums.merge(context_.compute, [&](int place) { return shard(unit, place); });
     };
     reducer_.reduce_scatter(
-        unit, lent.data, shard(unit, sums_.place()), to,
+        unit, lent.data, shard(unit, sums_.copy_index()), to,
         [this, lent](memory::Event done) { staging_.give_back(lent, std::move(done)); },
         std::move(reduced));
   }

@@ -18,9 +18,9 @@ std::vector<Run> untied_runs(memory::UnitSpec const& spec, UnitLayout const& lay
   return out;
 }
 
-void clear(memory::Queue& compute, memory::TensorView whole, std::vector<Run> const& runs) {
+void clear(memory::Queue& compute, memory::TensorView gradients, std::vector<Run> const& runs) {
   for (auto const& run : runs)
-    kernels::fill(compute, part(whole, run.begin.value(), run.numel), 0.0f);
+    kernels::fill(compute, part(gradients, run.begin.value(), run.numel), 0.0f);
 }
 
 }  // namespace
@@ -64,13 +64,13 @@ void UnitProgress::expect_all_complete() const {
 }
 
 void UnitProgress::clear_untied(memory::Queue& compute, UnitIndex unit,
-                                memory::TensorView whole) const {
-  clear(compute, whole, untied_[position(unit)]);
+                                memory::TensorView gradients) const {
+  clear(compute, gradients, untied_[position(unit)]);
 }
 
 void UnitProgress::clear_padding(memory::Queue& compute, UnitIndex unit,
-                                 memory::TensorView whole) const {
-  clear(compute, whole, padding_[position(unit)]);
+                                 memory::TensorView gradients) const {
+  clear(compute, gradients, padding_[position(unit)]);
 }
 
 }  // namespace tessera::zero::detail

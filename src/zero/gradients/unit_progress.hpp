@@ -1,5 +1,5 @@
 #pragma once
-/// Per unit: the progress of its gradients in this micro-step, and which elements no kernel
+/// Follows per unit the progress of its gradients in this micro-step, and which elements no kernel
 /// overwrites.
 
 #include <vector>
@@ -23,9 +23,9 @@ class UnitProgress {
 
   /// Zeroes the untied parameters of a unit with tied ones: the first contributor may leave them
   /// unwritten. Every contributor writes the tied parameters.
-  void clear_untied(memory::Queue& compute, UnitIndex unit, memory::TensorView whole) const;
+  void clear_untied(memory::Queue& compute, UnitIndex unit, memory::TensorView gradients) const;
   /// Zeroes the padding, so that sums over the full buffer contain only gradients.
-  void clear_padding(memory::Queue& compute, UnitIndex unit, memory::TensorView whole) const;
+  void clear_padding(memory::Queue& compute, UnitIndex unit, memory::TensorView gradients) const;
 
  private:
   enum class State { untouched, open, complete };

@@ -37,7 +37,7 @@ class TileList {
 
  private:
   std::vector<Tile> tiles_;
-  std::vector<std::size_t> first_;  ///< of each unit, and the end
+  std::vector<std::size_t> first_;  ///< first tile of each unit, and the end
 };
 
 /// Elements of the regions of the units before @p end.
@@ -57,10 +57,10 @@ struct Offload {
   std::int64_t numel(Ownership const& ownership) const;
 
   UnitIndex end = first_unit;  ///< one after the last unit that the host updates
-  TileList tiles;              ///< of those units
+  TileList tiles;              ///< tiles of the units that the host updates
   int buffer_count = 0;
   std::int64_t delay_from = 0;                            ///< OptimizerOffload::delay_from
-  memory::MemorySpace space = memory::MemorySpace::host;  ///< of what crosses the link
+  memory::MemorySpace space = memory::MemorySpace::host;  ///< memory space of what crosses the link
 };
 
 }  // namespace tessera::zero::detail

@@ -26,15 +26,15 @@ class ShardGroups {
   comm::Collectives* replicas() const { return replicas_; }
   /// The ranks that gather weights from secondary shards; null: none.
   comm::Collectives* secondary() const { return secondary_.get(); }
-  /// For quantized gradients: the ranks of this node, and those with the same place on the others;
-  /// null: there is one.
+  /// Groups of quantized gradients: the ranks of this node, and those with the same place on the
+  /// others; null: there is one.
   comm::Collectives* node() const { return node_.get(); }
   comm::Collectives* rail() const { return rail_.get(); }
   int copies() const { return replicas_ ? replicas_->size() : 1; }
 
  private:
   std::shared_ptr<comm::Mesh> mesh_;
-  comm::Collectives *shards_ = nullptr, *replicas_ = nullptr;  ///< of the mesh
+  comm::Collectives *shards_ = nullptr, *replicas_ = nullptr;  ///< groups of the mesh
   std::unique_ptr<comm::Collectives> secondary_, node_, rail_;
 };
 

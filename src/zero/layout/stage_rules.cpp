@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::zero::detail {
 namespace {

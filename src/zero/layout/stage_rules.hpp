@@ -27,10 +27,11 @@ struct StageRules {
                                        ///< also with reduce_once, complete, reduced in the last
   bool shards_optimizer = false;       ///< stages 1..3: master weights and states of the shard only
   bool reduces = false;                ///< more than one rank shares a copy of the states
-  Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
+  Dtype gradient_dtype = Dtype::fp32;  ///< dtype of the gradients that the optimizer reads
   Averaging averaging;
   Dtype master_dtype = Dtype::fp32;  ///< ShardedStates::master_dtype
-  bool separate_master = false;  ///< of another dtype than the weights; else these are the master
+  /// A copy of another dtype than the weights; else these are the master
+  bool separate_master = false;
   /// The model computes on a device, and master weights and states are in host memory or on a
   /// drive: the host updates them.
   bool offloads_optimizer = false;
@@ -69,7 +70,7 @@ struct Ownership {
   std::int64_t state_numel() const {
     return replicated ? plan->padded_count() : plan->partition_numel();
   }
-  /// Of this rank's shard within the region.
+  /// Returns the offset of this rank's shard within the region.
   std::int64_t shard_offset(UnitIndex unit) const { return shard_begin(unit) - begin(unit); }
 };
 

@@ -14,11 +14,12 @@ struct StoreContext {
   Ownership ownership;
   comm::Collectives& comm;  ///< the ranks that share one copy of the model states
   memory::Queue& compute;
-  /// With several copies: the ranks that have this rank's shard of each, and all ranks.
+  /// Set with several copies: the ranks that have this rank's shard of each copy, and all ranks.
   comm::Collectives* replicas = nullptr;
   comm::Collectives* world = nullptr;
   comm::Collectives* secondary = nullptr;  ///< the ranks of secondary shards; null: there are none
-  /// Of quantized gradients: the ranks of the node, and those of the rail; null: there is one.
+  /// Groups of quantized gradients: the ranks of the node, and those of the rail; null: there is
+  /// one.
   comm::Collectives* node = nullptr;
   comm::Collectives* rail = nullptr;
 

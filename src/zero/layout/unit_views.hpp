@@ -23,7 +23,7 @@ struct Run {
 std::vector<Run> padding_runs(UnitLayout const& unit);
 
 /// Cuts the shards of a unit so that one operation moves at most @p largest elements of all ranks
-/// together (but not less than a cache line a rank).
+/// together (but not less than a cache line per rank).
 std::vector<comm::StridedShards> cut_blocks(UnitLayout const& unit, int ranks,
                                             std::int64_t largest);
 

@@ -65,7 +65,7 @@ optim::Directions CompressedUpdate::exchanged(UnitIndex unit) const {
   return out;
 }
 
-void CompressedUpdate::settle() {
+void CompressedUpdate::average_worker_errors() {
   if (!std::exchange(errors_differ_, false)) return;
   auto& queue = context_.compute;
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {

@@ -26,7 +26,7 @@ class CompressedUpdate {
   /// Every rank's worker errors become their mean, which is what a checkpoint has: it keeps the sum
   /// over the ranks, also for another number of them. Collective; no effect before the first
   /// exchange after it.
-  void settle();
+  void average_worker_errors();
   std::size_t bytes() const { return exchange_.bytes() + exchanged_.bytes(); }
 
  private:
@@ -37,7 +37,7 @@ class CompressedUpdate {
   OptimizerState& state_;
   std::size_t worker_error_, server_error_;
   SignAllReduce exchange_;
-  memory::Buffer exchanged_;  ///< of the largest unit
+  memory::Buffer exchanged_;  ///< exchanged values of the largest unit
   bool errors_differ_ = false;
 };
 

@@ -21,7 +21,7 @@ class MatrixUpdate {
   struct Region {
     UnitIndex unit;
     optim::Segments const& segments;
-    float const* master;  ///< of its first element
+    float const* master;  ///< address of its first element
   };
   /// Enqueues the update. Collective where ranks share the matrices.
   /// @param optimizer of the same algorithm as the constructor's
@@ -32,7 +32,7 @@ class MatrixUpdate {
   void gather_directions(memory::Queue& queue, UnitIndex unit) const;
 
   StoreContext context_;
-  CommBuffer directions_;  ///< of a complete unit
+  CommBuffer directions_;  ///< directions of a complete unit
   memory::Buffer workspace_;
   /// A matrix that this rank updates a part of.
   struct Matrix {

@@ -15,7 +15,7 @@ namespace {
 constexpr auto digit_count = static_cast<std::int64_t>(ExactSum::digits);
 constexpr auto value_count = static_cast<std::int64_t>(StepValues::count);
 constexpr std::int64_t norm_sums = 2, value_sums = 1 + value_count;
-constexpr std::size_t place_bytes = 8;  ///< of a double or a digit
+constexpr std::size_t place_bytes = 8;  ///< bytes of a double or a digit
 /// The destructor waits no longer than this for the all-reduce.
 constexpr std::chrono::seconds shutdown_timeout{10};
 

@@ -22,25 +22,25 @@ class NormAndOverflow {
   NormAndOverflow(NormAndOverflow const&) = delete;
   NormAndOverflow& operator=(NormAndOverflow const&) = delete;
 
-  /// Of this rank, for the next compute(), after read() of the one before.
+  /// Sets this rank's values for the next compute(), after read() of the previous one.
   void set_values(StepValues const& values);
   /// Each rank reads its own shards (@p shards), also where it holds all gradients. Collective.
   void compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
                kernels::GradientLimits const& limits);
-  /// From the squares that were summed before the gradients left the device.
+  /// Computes the norm from the squares that were summed before the gradients left the device.
   void compute(HostGradients const& gradients, kernels::GradientLimits const& limits);
   /// Whether the update must know the sums of all ranks, to clip or to skip.
   bool precedes_update() const { return precedes_update_; }
-  /// In the memory where the update's kernels read it.
+  /// Returns the control in the memory where the update's kernels read it.
   kernels::GradientControl const* control() const { return &decision()->control; }
-  /// In host memory, after read().
+  /// Returns the control in host memory, after read().
   kernels::GradientControl const* host_control() const { return &host_decision()->control; }
   /// read() does not wait, so that a skipped update need not be enqueued. Equal on all ranks.
   bool is_on_host() const { return !read_back_.data(); }
   /// Blocks the host; after the update is enqueued where the update may precede the sums.
   /// @throws PeerLostError when a rank is missing
   kernels::StepDecision read();
-  /// After read().
+  /// Returns the step's sums, after read().
   StepSums sums() const;
 
  private:
@@ -64,12 +64,12 @@ class NormAndOverflow {
   StoreContext context_;
   CommBuffer sums_;        ///< [2] fp64, see kernels::gradient_statistics, and those of the values
   CommBuffer digits_;      ///< int64, of exact sums; empty: the sums are of doubles
-  memory::Buffer values_;  ///< of this rank, as they are summed
+  memory::Buffer values_;  ///< values of this rank, as they are summed
   memory::Buffer decision_, read_back_;  ///< read_back_: pinned, on a device only
-  memory::Buffer sums_back_;             ///< of the values, on a device only
+  memory::Buffer sums_back_;             ///< copy of the values, on a device only
   comm::Pending sums_complete_;
   memory::Event computed_;
-  kernels::GradientLimits limits_;  ///< of the step
+  kernels::GradientLimits limits_;  ///< limits of the step
   bool precedes_update_ = true;     ///< see precedes_update()
   bool is_complete_ = true;         ///< the decision from the sums of all ranks is enqueued
 };

@@ -101,12 +101,12 @@ class OptimizerState {
   WeightStore& weights_;
   GradientFlow& gradients_;
   HostUpdate* host_;               ///< null: nothing is offloaded
-  HostGradients* host_gradients_;  ///< of what is
+  HostGradients* host_gradients_;  ///< gradients of the offloaded units; null: nothing is offloaded
   UpdateSchedule schedule_;
   StateTable states_;
   StateShards shards_;
   std::unique_ptr<UpdateRule> rule_;
-  std::vector<optim::Segments> segments_;  ///< of each step
+  std::vector<optim::Segments> segments_;  ///< segments of each step
 };
 
 }  // namespace tessera::zero::detail

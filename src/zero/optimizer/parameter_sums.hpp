@@ -30,7 +30,7 @@ class ParameterSumBuffer {
   StoreContext context_;
   optim::OptimizerSpec spec_;
   CommBuffer sums_;                         ///< round by round, each of all parameters
-  std::vector<std::int64_t> round_begins_;  ///< of each round in sums_, and the end
+  std::vector<std::int64_t> round_begins_;  ///< begins of each round in sums_, and the end
   std::vector<std::vector<std::vector<std::int64_t>>> offsets_;  ///< [round][unit][parameter]
 };
 

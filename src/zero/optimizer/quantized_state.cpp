@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t value_alignment = 16;  ///< a cache line
 
-bool has_codes(UnitLayout const& unit) {
+bool has_quantized(UnitLayout const& unit) {
   return std::any_of(unit.parameters.begin(), unit.parameters.end(),
                      [&](ParameterSlot const& p) { return is_quantized(unit, p); });
 }
@@ -53,7 +53,7 @@ bool is_quantized(UnitLayout const& unit, ParameterSlot const& parameter) {
 }
 
 std::int64_t quantized_bytes(UnitLayout const& unit) {
-  std::int64_t bytes = has_codes(unit) ? unit.numel : 0;
+  std::int64_t bytes = has_quantized(unit) ? unit.numel : 0;
   for (auto const& p : unit.parameters)
     if (!is_quantized(unit, p)) bytes += p.numel * static_cast<std::int64_t>(sizeof(float));
   return bytes;
@@ -68,8 +68,8 @@ QuantizedState::QuantizedState(optim::StateSpec const& spec, Ownership const& ow
   auto const& plan = *ownership.plan;
   for (UnitIndex u = first_unit; u < plan.end_unit(); ++u) {
     auto const& unit = plan.unit(u);
-    code_begins_.push_back(has_codes(unit) ? codes : -1);
-    if (has_codes(unit)) codes += ownership.numel(u);
+    code_begins_.push_back(has_quantized(unit) ? codes : -1);
+    if (has_quantized(unit)) codes += ownership.numel(u);
     auto& begins = value_begins_.emplace_back();
     UnitOffset const begin = ownership.begin(u), end = begin + ownership.numel(u);
     for (auto const& p : unit.parameters) {

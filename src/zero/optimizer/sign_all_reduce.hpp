@@ -40,7 +40,7 @@ class SignAllReduce {
     std::vector<Piece> pieces;
     std::size_t scales = 0;
     std::int64_t shard_numel = 0, message = 0;  ///< bytes for one rank: scales, then words
-    std::int64_t offset = 0;                    ///< of the unit in the buffers
+    std::int64_t offset = 0;                    ///< offset of the unit in the buffers
     comm::Pending pending = {};
   };
   Layout layout_of(UnitLayout const& unit, optim::Compression::Scales scales) const;

@@ -35,7 +35,7 @@ class StateShards {
 
   StateTable const& states_;
   memory::Queue& queue_;
-  std::vector<memory::Buffer> copies_;  ///< of each state
+  std::vector<memory::Buffer> copies_;  ///< copies of each state
 };
 
 }  // namespace tessera::zero::detail

@@ -35,9 +35,9 @@ class MemoryStorage final : public StateStorage {
     return offset(buffers_[state].data(), layout.spec.dtype,
                   layout.ownership.state_offset(unit) - first_[state]);
   }
-  void* settled_region(std::size_t state, UnitIndex unit) const override {
+  void* region_outside_step(std::size_t state, UnitIndex unit) const override {
     bool const is_weights = states_[state].home == StateHome::working_weights;
-    return is_weights ? weights_.settled_region(unit) : region(state, unit);
+    return is_weights ? weights_.region_outside_step(unit) : region(state, unit);
   }
   void* values(std::size_t state, UpdateStep const& step) const override {
     return offset(region(state, step.range.unit), states_[state].spec.dtype, step.range.begin);
@@ -52,8 +52,9 @@ class MemoryStorage final : public StateStorage {
   std::vector<StateLayout> const& states_;
   WeightStore& weights_;
   memory::MemorySpace space_;
-  std::vector<memory::Buffer> buffers_;  ///< of each state; empty: it has another home
-  std::vector<std::int64_t> first_;      ///< of each state: Ownership::state_offset() of the units
+  std::vector<memory::Buffer> buffers_;  ///< buffers of each state; empty: it has another home
+  /// Offsets of each state: Ownership::state_offset() of the units
+  std::vector<std::int64_t> first_;
 };
 
 std::vector<std::string> names_on_drive(std::vector<StateLayout> const& states) {
@@ -77,8 +78,8 @@ class DriveStorage final : public StateStorage {
     auto const file = files_[state];
     return file ? swapped_.region(*file, unit) : inner_->region(state, unit);
   }
-  void* settled_region(std::size_t state, UnitIndex unit) const override {
-    return files_[state] ? region(state, unit) : inner_->settled_region(state, unit);
+  void* region_outside_step(std::size_t state, UnitIndex unit) const override {
+    return files_[state] ? region(state, unit) : inner_->region_outside_step(state, unit);
   }
   void* values(std::size_t state, UpdateStep const& step) const override {
     auto const file = files_[state];
@@ -93,7 +94,7 @@ class DriveStorage final : public StateStorage {
   void close(memory::Queue& queue, UpdateStep const& step, Values values) override {
     swapped_.release(queue, step.index, values);
   }
-  void settle() override { swapped_.settle(); }
+  void finish_transfers() override { swapped_.finish_transfers(); }
   DriveUse drive_use() const override {
     return {swapped_.file_bytes(), swapped_.buffer_bytes(), swapped_.use()};
   }
@@ -110,7 +111,7 @@ class DriveStorage final : public StateStorage {
 
   std::unique_ptr<StateStorage> inner_;
   SwappedStates swapped_;
-  std::vector<std::optional<std::size_t>> files_;  ///< of each state; none: `inner_` has it
+  std::vector<std::optional<std::size_t>> files_;  ///< files of each state; none: `inner_` has it
 };
 
 class QuantizedStorage final : public StateStorage {
@@ -127,8 +128,8 @@ class QuantizedStorage final : public StateStorage {
   void* region(std::size_t state, UnitIndex unit) const override {
     return states_[state] ? states_[state]->codes(unit) : inner_->region(state, unit);
   }
-  void* settled_region(std::size_t state, UnitIndex unit) const override {
-    return states_[state] ? region(state, unit) : inner_->settled_region(state, unit);
+  void* region_outside_step(std::size_t state, UnitIndex unit) const override {
+    return states_[state] ? region(state, unit) : inner_->region_outside_step(state, unit);
   }
   void* values(std::size_t state, UpdateStep const& step) const override {
     if (!states_[state]) return inner_->values(state, step);
@@ -144,7 +145,7 @@ class QuantizedStorage final : public StateStorage {
   void close(memory::Queue& queue, UpdateStep const& step, Values values) override {
     inner_->close(queue, step, values);
   }
-  void settle() override { inner_->settle(); }
+  void finish_transfers() override { inner_->finish_transfers(); }
   DriveUse drive_use() const override { return inner_->drive_use(); }
   QuantizedState* quantized(std::size_t state) const override { return states_[state].get(); }
 

@@ -22,7 +22,7 @@ enum class StateHome { memory, drive, quantized, working_weights };
 /// A state of the rank. States are numbered as in OptimizerSpec::state_names().
 struct StateLayout {
   optim::StateSpec spec;
-  std::shared_ptr<PartitionPlan const> plan;  ///< of its extent
+  std::shared_ptr<PartitionPlan const> plan;  ///< plan of its extent
   Ownership ownership;                        ///< in `plan`
   StateHome home = StateHome::memory;
 };
@@ -31,7 +31,7 @@ inline constexpr std::size_t master_weights = 0;
 /// What a storage has on a drive.
 struct DriveUse {
   std::size_t file_bytes = 0;
-  std::size_t buffer_bytes = 0;  ///< of memory for the tiles that are open, read or written
+  std::size_t buffer_bytes = 0;  ///< bytes of memory for the tiles that are open, read or written
   std::optional<SwapUse> swap = {};
 };
 
@@ -40,17 +40,17 @@ class StateStorage {
   virtual ~StateStorage() = default;
 
   /// First value, or first code, of the region of @p unit that this rank updates, outside an
-  /// update; first call settle(). Null where the state has none.
+  /// update; first call finish_transfers(). Null where the state has none.
   virtual void* region(std::size_t state, UnitIndex unit) const = 0;
   /// The region for accesses outside the step, such as checkpoints.
-  virtual void* settled_region(std::size_t state, UnitIndex unit) const {
+  virtual void* region_outside_step(std::size_t state, UnitIndex unit) const {
     return region(state, unit);
   }
   /// First value of the range of @p step between open() and close().
   virtual void* values(std::size_t state, UpdateStep const& step) const = 0;
   /// The memory space of region(); another one than that of the compute queue only with offload.
   virtual memory::MemorySpace space(std::size_t state) const = 0;
-  virtual std::size_t bytes(std::size_t state) const = 0;  ///< of memory
+  virtual std::size_t bytes(std::size_t state) const = 0;  ///< bytes of memory
 
   /// Later work of @p queue finds the values of the range. Ranges are opened and closed one after
   /// the other, all of them in each update.
@@ -61,7 +61,7 @@ class StateStorage {
     (void)queue, (void)step, (void)values;
   }
   /// Ends transfers to and from a drive: regions are valid until the next open().
-  virtual void settle() {}
+  virtual void finish_transfers() {}
   virtual DriveUse drive_use() const { return {}; }
   /// The codes of a quantized state; null for other states.
   virtual QuantizedState* quantized(std::size_t state) const {
@@ -75,7 +75,7 @@ struct StorageInputs {
   std::vector<StateLayout> const& states;
   PartitionPlan const& plan;
   WeightStore& weights;
-  memory::MemorySpace space;  ///< of what is in memory
+  memory::MemorySpace space;  ///< memory space of the values in memory
 };
 /// States of the units from @p begin to @p end whose home is the memory, and the working weights.
 std::unique_ptr<StateStorage> make_memory_storage(StorageInputs const& inputs, UnitIndex begin,

@@ -61,8 +61,8 @@ StateTable::StateTable(StoreContext const& context, std::vector<StateLayout> lay
   auto const make = [&](UnitIndex begin, UnitIndex end, memory::MemorySpace space) {
     StorageInputs const inputs{layouts_, context.plan, weights, space};
     auto out = make_memory_storage(inputs, begin, end);
-    bool const has_codes = begin == first_unit && has_home(layouts_, StateHome::quantized);
-    if (has_codes) out = make_quantized_storage(inputs, std::move(out));
+    bool const is_quantized = begin == first_unit && has_home(layouts_, StateHome::quantized);
+    if (is_quantized) out = make_quantized_storage(inputs, std::move(out));
     if (begin == tiled_end_ || tiled_kind_ != StorageKind::drive) return out;
     auto swap = *settings<ShardedStates>(context.config).optimizer_swap;
     swap.tile_numel = std::max<std::int64_t>(1, tiled.tiles.largest());
@@ -77,13 +77,13 @@ StateTable::StateTable(StoreContext const& context, std::vector<StateLayout> lay
 
 void* StateTable::shard(std::size_t state, UnitIndex unit) const {
   auto const& layout = layouts_[state];
-  return offset(storage(unit).settled_region(state, unit), layout.spec.dtype,
+  return offset(storage(unit).region_outside_step(state, unit), layout.spec.dtype,
                 layout.ownership.shard_offset(unit));
 }
 
-void StateTable::settle() const {
+void StateTable::finish_transfers() const {
   for (auto const& storage : storages_)
-    if (storage) storage->settle();
+    if (storage) storage->finish_transfers();
 }
 
 std::size_t StateTable::bytes(std::size_t state) const {

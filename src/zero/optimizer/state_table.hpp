@@ -51,11 +51,12 @@ class StateTable {
   /// First value of this rank's shard, for accesses outside the step.
   void* shard(std::size_t state, UnitIndex unit) const;
   /// Ends transfers to and from a drive: regions are valid until the next update.
-  void settle() const;
+  void finish_transfers() const;
 
-  std::size_t bytes(std::size_t state) const;  ///< of memory
-  std::size_t optimizer_bytes() const;         ///< of all states but the master weights
-  std::size_t host_bytes() const;  ///< of all states in host memory, with the tiles of a drive
+  std::size_t bytes(std::size_t state) const;  ///< bytes of memory
+  std::size_t optimizer_bytes() const;         ///< bytes of all states but the master weights
+  /// Bytes of all states in host memory, with the tiles of a drive
+  std::size_t host_bytes() const;
   DriveUse drive_use() const { return storage(first_unit).drive_use(); }
 
  private:

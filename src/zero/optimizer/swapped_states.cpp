@@ -84,7 +84,7 @@ void SwappedStates::read_ahead() {
   }
 }
 
-void SwappedStates::settle() {
+void SwappedStates::finish_transfers() {
   transfers_.wait();
   for (auto& buffer : buffers_) buffer = {};
   ahead_ = 0;

@@ -27,10 +27,11 @@ class SwappedStates {
   SwappedStates(OptimizerSwap const& swap, std::vector<std::string> const& names,
                 std::vector<Region> const& regions);
 
-  /// The region of @p unit as memory, for accesses outside the update. First call settle().
+  /// The region of @p unit as memory, for accesses outside the update. First call
+  /// finish_transfers().
   float* region(std::size_t state, UnitIndex unit) const;
   /// Ends the transfers, so that the regions hold the values.
-  void settle();
+  void finish_transfers();
 
   std::vector<Tile> const& tiles() const { return tiles_.all(); }
   /// First and last tile of a unit, [first, end).
@@ -47,7 +48,7 @@ class SwappedStates {
   void release(memory::Queue& queue, std::size_t tile, Values values = Values::changed);
 
   std::size_t file_bytes() const;    ///< on the drive
-  std::size_t buffer_bytes() const;  ///< of memory
+  std::size_t buffer_bytes() const;  ///< bytes of memory
   SwapUse use() const;
 
  private:
@@ -55,16 +56,16 @@ class SwappedStates {
   struct TileBuffer {
     bool is_taken = false;  ///< by a tile that is read or used
     Pending ready;          ///< the reads of that tile
-    Pending free;           ///< the writes of the former tile
+    Pending free;           ///< the writes of the previous tile
   };
   TileBuffer& buffer_of(std::size_t tile) { return buffers_[tile % buffers_.size()]; }
   void read_ahead();
   std::size_t file_offset(Tile const& tile) const;
 
   TileList tiles_;
-  std::int64_t tile_numel_ = 0;                           ///< of the buffer of a tile
+  std::int64_t tile_numel_ = 0;                           ///< size of the buffer of a tile
   std::vector<std::int64_t> unit_offsets_;                ///< in a file, elements
-  std::vector<std::unique_ptr<memory::SwapFile>> files_;  ///< of each state
+  std::vector<std::unique_ptr<memory::SwapFile>> files_;  ///< files of each state
   memory::Buffer memory_;
   std::vector<TileBuffer> buffers_;
   std::size_t next_ = 0;             ///< tile to acquire

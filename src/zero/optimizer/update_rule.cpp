@@ -93,8 +93,8 @@ class SummingRule final : public RuleOf<optim::SummingOptimizer> {
   }
 
   ParameterSumBuffer sums_;
-  std::vector<Shard> shards_;                   ///< of each unit
-  std::vector<optim::ParameterSums> of_steps_;  ///< of each step's range
+  std::vector<Shard> shards_;                   ///< shards of each unit
+  std::vector<optim::ParameterSums> of_steps_;  ///< sums of each step's range
 };
 
 class MatrixRule final : public RuleOf<optim::MatrixOptimizer> {

@@ -63,7 +63,7 @@ class UpdateSchedule {
 
  private:
   std::vector<UpdateStep> steps_;
-  std::vector<std::size_t> first_;  ///< of each unit, and the end
+  std::vector<std::size_t> first_;  ///< first step of each unit, and the end
 };
 
 /// The combinations of storage, rule and schedule that do not exist.

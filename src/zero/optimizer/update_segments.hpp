@@ -28,8 +28,8 @@ optim::Segments segments_of_step(SegmentSources const& sources, optim::Optimizer
 /// This rank's shard of @p unit, whose steps are all open. Nothing writes working weights there.
 optim::Segments segments_of_shard(SegmentSources const& sources, optim::OptimizerSpec const& spec,
                                   UnitIndex unit);
-/// As optim::Segment::parameter_states.
-/// @param at first element of a run of @p parameter, in the unit
+/// Returns the entries of optim::Segment::parameter_states for one run. @param at first element of
+/// a run of @p parameter, in the unit
 std::vector<void*> parameter_states(SegmentSources const& sources, UnitIndex unit,
                                     std::size_t parameter, UnitOffset at);
 

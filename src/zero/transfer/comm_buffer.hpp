@@ -23,15 +23,15 @@ class CommBuffer {
         dtype_(dtype),
         numel_(numel) {}
 
-  /// The same in host memory, whatever memory the collectives allocate. Not collective.
+  /// Makes a buffer in host memory, whatever memory the collectives allocate. Not collective.
   static CommBuffer in_host_memory(std::string const& name, memory::Purpose purpose, Dtype dtype,
                                    std::int64_t numel) {
     auto const buffer = std::make_shared<memory::Buffer>(
         name, purpose, static_cast<std::size_t>(numel) * size_of(dtype));
     return {{buffer, buffer->data()}, dtype, numel};
   }
-  /// The same in pages, which a drive reads and writes.
-  /// @param space pinned or host; see memory::make_host_buffer()
+  /// Makes a buffer of pages, which a drive reads and writes. @param space pinned or host; see
+  /// memory::make_host_buffer()
   static CommBuffer in_host_pages(std::string const& name, memory::Purpose purpose, Dtype dtype,
                                   std::int64_t numel, memory::MemorySpace space) {
     std::size_t const bytes = static_cast<std::size_t>(numel) * size_of(dtype);
@@ -47,7 +47,7 @@ class CommBuffer {
   }
 
   Dtype dtype() const { return dtype_; }
-  bool is_pinned() const { return is_pinned_; }  ///< of in_host_pages()
+  bool is_pinned() const { return is_pinned_; }  ///< whether in_host_pages() made it
   std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }
   void* at(std::int64_t element) const {
     return static_cast<std::byte*>(owner_.get()) +

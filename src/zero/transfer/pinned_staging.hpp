@@ -16,7 +16,7 @@ namespace tessera::zero::detail {
 class PinnedStaging {
  public:
   /// @param queue of the device; earlier work of it writes the values
-  /// @param most values that are copied at once, of @p dtype
+  /// @param most values that are copied at a time, of @p dtype
   PinnedStaging(memory::Queue& queue, Dtype dtype, std::int64_t most);
 
   /// to [from.numel()] has the values after finish().
@@ -33,7 +33,7 @@ class PinnedStaging {
   struct Piece {
     memory::Buffer buffer;
     memory::Event copied;
-    float* to = nullptr;  ///< of values on their way to the host
+    float* to = nullptr;  ///< target of values on their way to the host
     std::int64_t numel = 0;
   };
   /// The piece that was used before the other, with nothing in it.

@@ -21,7 +21,7 @@ void convert(ShardCopy const& copy, ShardDirection direction) {
     kernels::cast(*conversions, copy.shard, host);
 }
 
-/// Through pinned memory; all copies have one dtype.
+/// Copies through pinned memory; all copies have one dtype.
 void copy_of_device(memory::Queue& queue, std::vector<ShardCopy> const& copies,
                     ShardDirection direction) {
   std::int64_t most = 0;

@@ -14,7 +14,7 @@ enum class ShardDirection { to_host, to_state };
 struct ShardCopy {
   float* host;  ///< fp32, as many elements as the shard
   memory::TensorView shard;
-  memory::MemorySpace space;  ///< of the shard
+  memory::MemorySpace space;  ///< memory space of the shard
 };
 
 /// Blocks the host. All shards have one dtype.

@@ -9,7 +9,7 @@
 
 #include "layout/store_context.hpp"
 #include "tessera/memory/param_provider.hpp"
-#include "tessera/zero/layout/prefetch_report.hpp"
+#include "tessera/zero/layout/offload_config.hpp"
 
 namespace tessera::zero::detail {
 
@@ -42,10 +42,11 @@ class UpdateRegions {
   /// units.
   virtual void open_region(UnitIndex unit) { (void)unit; }
   virtual void close_unchanged(UnitIndex unit) { (void)unit; }
-  /// Ends transfers to and from a drive: settled_region() is valid until the next lease or update.
-  virtual void settle() {}
+  /// Ends transfers to and from a drive: region_outside_step() is valid until the next lease or
+  /// update.
+  virtual void finish_transfers() {}
   /// The region for accesses outside the step.
-  virtual void* settled_region(UnitIndex unit) const { return region(unit); }
+  virtual void* region_outside_step(UnitIndex unit) const { return region(unit); }
   /// The host updates the units before @p end: where the weights are not on the device, the regions
   /// of these units are in host memory.
   virtual void set_host_updates(UnitIndex end) { (void)end; }

@@ -18,7 +18,7 @@ namespace {
 memory::TensorView shard_of(StoreContext const& context, UpdateRegions const& weights,
                             UnitIndex unit) {
   Dtype const dtype = context.config.dtype;
-  auto* const region = static_cast<std::byte*>(weights.settled_region(unit));
+  auto* const region = static_cast<std::byte*>(weights.region_outside_step(unit));
   auto const offset = static_cast<std::size_t>(context.ownership.shard_offset(unit));
   return {region + offset * size_of(dtype), dtype, {context.plan.unit(unit).shard_numel}};
 }
@@ -173,7 +173,7 @@ memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease t
 void FrozenWeights::fill(WeightFill const& values) {
   if (!store_) return;
   store_->prepare_update();
-  store_->settle();
+  store_->finish_transfers();
   fill_shards(context_, *store_, subset_, values);
 }
 
@@ -187,7 +187,7 @@ std::vector<float> FrozenWeights::shard(UnitIndex unit) const {
   auto const numel = plan_.unit(unit).shard_numel;
   std::vector<float> out(static_cast<std::size_t>(numel));
   if (numel == 0) return out;
-  store_->settle();
+  store_->finish_transfers();
   auto const weights = shard_of(context_, *store_, unit);
   if (!memory::on_device(weights.data())) {
     context_.compute.record().wait("frozen weights", compute_deadline);

@@ -7,7 +7,6 @@
 
 #include "layout/shard_groups.hpp"
 #include "tessera/zero/layout/parameter_subset.hpp"
-#include "tessera/zero/layout/weight_fill.hpp"
 #include "transfer/weight_store.hpp"
 
 namespace tessera::zero::detail {

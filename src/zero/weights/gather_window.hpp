@@ -80,8 +80,8 @@ class GatherWindow {
 
   std::vector<Unit> units_;
   Limits limits_;
-  std::vector<UnitIndex> order_;  ///< of the pass at hand, or of the last one and the next
-  /// For each acquisition the place after the unit's previous one; 0: it is the first.
+  std::vector<UnitIndex> order_;  ///< order of the pass at hand, or of the last one and the next
+  /// Index after the unit's previous acquisition, for each acquisition; 0: it is the first.
   std::vector<std::size_t> previous_end_;
   std::size_t next_ = 0;  ///< the next acquisition's place in the order
   std::int64_t live_numel_ = 0;

@@ -116,8 +116,10 @@ class GatheredWeights final : public WeightStore {
   void* region(UnitIndex unit) const override { return shards_->region(unit); }
   void open_region(UnitIndex unit) override { shards_->open_region(unit); }
   void close_unchanged(UnitIndex unit) override { shards_->close_unchanged(unit); }
-  void settle() override { shards_->settle(); }
-  void* settled_region(UnitIndex unit) const override { return shards_->settled_region(unit); }
+  void finish_transfers() override { shards_->finish_transfers(); }
+  void* region_outside_step(UnitIndex unit) const override {
+    return shards_->region_outside_step(unit);
+  }
   void set_host_updates(UnitIndex end) override { shards_->set_host_updates(end); }
 
   void prepare_update() override {
@@ -205,9 +207,10 @@ class GatheredWeights final : public WeightStore {
   std::unique_ptr<GatherSource> source_;
   GatherWindow window_;
   BufferPool pool_;
-  std::vector<Gathered> gathered_;  ///< of each unit; valid while the window has it
-  bool chooses_depth_;              ///< shards come from host memory of a device, or from a drive
-  PrefetchControl control_;         ///< without limits where no depth is chosen
+  /// Gathered weights of each unit; valid while the window has it
+  std::vector<Gathered> gathered_;
+  bool chooses_depth_;       ///< shards come from host memory of a device, or from a drive
+  PrefetchControl control_;  ///< without limits where no depth is chosen
 };
 
 }  // namespace

@@ -22,10 +22,6 @@ std::vector<std::size_t> earliest_reads(std::size_t count, std::size_t buffers) 
   return out;
 }
 
-double sum(std::vector<double> const& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
 }  // namespace
 
 PrefetchControl::PrefetchControl(comm::Collectives& comm, memory::Queue& compute, Now now)
@@ -117,9 +113,9 @@ void PrefetchControl::choose(Order& order) {
       .max_units = static_cast<std::int64_t>(largest_depth(pass)),
       .read_units = static_cast<std::int64_t>(order.depths.reads),
       .max_read_units = has_drive ? static_cast<std::int64_t>(largest_depth(drive)) : 0,
-      .transfer_seconds = sum(gather_seconds),
-      .read_seconds = sum(read_seconds),
-      .compute_seconds = sum(compute_seconds),
+      .transfer_seconds = sum_of(gather_seconds),
+      .read_seconds = sum_of(read_seconds),
+      .compute_seconds = sum_of(compute_seconds),
       .waiting_seconds = std::max(waiting(pass, order.depths.gathers),
                                   has_drive ? waiting(drive, order.depths.reads) : 0.0)};
 }

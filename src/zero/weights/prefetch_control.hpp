@@ -12,15 +12,16 @@
 
 namespace tessera::zero::detail {
 
-/// Of one weight store. The first pass with an order of acquisitions warms up, the second is
-/// measured, and from the third on the chosen depths hold. Until then only the limits of the
-/// buffers do. All ranks choose the same depth, because gathers have one order on all ranks.
+/// Chooses the prefetch depths of one weight store. The first pass with an order of acquisitions
+/// warms up, the second is measured, and from the third on the chosen depths hold. Until then only
+/// the limits of the buffers do. All ranks choose the same depth, because gathers have one order on
+/// all ranks.
 class PrefetchControl {
  public:
   /// What the buffers allow for an order: MeasuredPass::earliest.
   struct Limits {
     std::vector<std::size_t> gathers;
-    std::size_t read_buffers = 0;  ///< of a drive; 0: there is none
+    std::size_t read_buffers = 0;  ///< buffers of a drive; 0: there is none
   };
 
   PrefetchControl(comm::Collectives& comm, memory::Queue& compute, Now now = steady_now());
@@ -34,13 +35,14 @@ class PrefetchControl {
   void transfer(std::size_t index, memory::Event const& begin, memory::Event const& end);
   /// A drive reads @p unit after @p begin, until @p end.
   void read(UnitIndex unit, memory::Event const& begin, memory::Event const& end);
-  /// After the last acquisition's computation.
+  /// Ends a pass after the last acquisition's computation.
   void end_pass();
 
   /// Acquisitions ahead that may be transferred, and read from a drive.
   std::size_t depth() const { return depths_.gathers; }
   std::size_t read_depth() const { return depths_.reads; }
-  /// Of the longest order with chosen depths: training, where there is one.
+  /// Returns the report of the longest order with chosen depths: that of training, where there is
+  /// one.
   std::optional<PrefetchReport> const& report() const { return report_; }
 
  private:

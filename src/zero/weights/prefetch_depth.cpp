@@ -11,11 +11,11 @@ namespace {
 /// Shorter waits are within the spread between two passes.
 constexpr double unnoticed_share = 0.01;
 
-double sum(std::vector<double> const& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
 }  // namespace
+
+double sum_of(std::vector<double> const& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
 
 double waiting(MeasuredPass const& pass, std::size_t depth) {
   std::size_t const count = pass.compute.size();
@@ -45,7 +45,7 @@ std::size_t largest_depth(MeasuredPass const& pass) {
 std::size_t prefetch_depth(MeasuredPass const& pass) {
   std::size_t const largest = largest_depth(pass);
   double const best = waiting(pass, largest);
-  double const allowed = best + unnoticed_share * (best + sum(pass.compute));
+  double const allowed = best + unnoticed_share * (best + sum_of(pass.compute));
   for (std::size_t depth = 1; depth < largest; ++depth)
     if (waiting(pass, depth) <= allowed) return depth;
   return largest;

@@ -17,6 +17,9 @@ struct MeasuredPass {
   std::vector<std::size_t> earliest;
 };
 
+/// The sum of times.
+double sum_of(std::vector<double> const& seconds);
+
 /// Seconds in which the computation waits, when a transfer starts at most @p depth acquisitions
 /// ahead and transfers run one after the other. They start with the pass.
 double waiting(MeasuredPass const& pass, std::size_t depth);

@@ -12,7 +12,7 @@ QuantizedGather::QuantizedGather(StoreContext const& context, ShardStore& shards
       pool_("quantized weights", Dtype::uint8, context.comm),
       codes_(context.plan.units().size()) {}
 
-kernels::CodeRegions QuantizedGather::regions(UnitIndex unit) const {
+kernels::QuantizedRegions QuantizedGather::regions(UnitIndex unit) const {
   return {format_, context_.plan.unit(unit).shard_numel, context_.plan.ranks()};
 }
 

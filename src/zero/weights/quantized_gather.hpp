@@ -23,15 +23,15 @@ class QuantizedGather final : public GatherSource {
   void add_bytes(WeightReport& report) const override { report.buffer_bytes += pool_.bytes(); }
 
  private:
-  kernels::CodeRegions regions(UnitIndex unit) const;
+  kernels::QuantizedRegions regions(UnitIndex unit) const;
   /// Starts the all-gather of the codes of @p unit from the compute queue's work so far.
   comm::Pending all_gather(UnitIndex unit, memory::TensorView codes);
 
   StoreContext context_;
   ShardStore& shards_;
-  kernels::CodeFormat format_;
+  kernels::QuantizedFormat format_;
   BufferPool pool_;
-  /// For each unit the codes between start() and finish() or drop().
+  /// Codes of each unit between start() and finish() or drop().
   std::vector<std::optional<BufferPool::Entry>> codes_;
 };
 

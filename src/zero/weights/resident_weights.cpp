@@ -35,11 +35,11 @@ class ResidentWeights final : public WeightStore {
 
   void all_gather_updated(UnitIndex unit) override {
     auto const& layout = context_.plan.unit(unit);
-    auto const whole = flat_.view(full_offset(context_.plan, unit), layout.padded_numel);
+    auto const unit_weights = flat_.view(full_offset(context_.plan, unit), layout.padded_numel);
     auto const after = context_.compute.record();
     for (auto const& blocks :
          cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
-      arriving_[position(unit)] = context_.comm.all_gather(whole, blocks, after);
+      arriving_[position(unit)] = context_.comm.all_gather(unit_weights, blocks, after);
   }
 
   void prepare_update() override {
@@ -54,7 +54,7 @@ class ResidentWeights final : public WeightStore {
   WeightReport report() const override { return {.weight_bytes = flat_.bytes()}; }
 
  private:
-  /// All-gathers run in order, so a unit's last piece stands for all.
+  /// All-gathers run in order, so a unit is complete with its last piece.
   void order_before(UnitIndex unit, memory::Queue& queue) {
     std::exchange(arriving_[position(unit)], {}).order_before(queue);
   }

@@ -13,7 +13,7 @@ class ShardStore : public UpdateRegions {
   struct Shard {
     memory::TensorView values;
     memory::Event ready;
-    memory::Event begin;  ///< of the transfer to the memory of `values`
+    memory::Event begin;  ///< begin of the transfer to the memory of `values`
   };
   /// The shard of @p unit for an all-gather, which also waits for @p before.
   virtual Shard fetch(UnitIndex unit, memory::Event const& before) = 0;

@@ -106,7 +106,8 @@ class StreamedShards final : public ShardStore {
     host_->close_unchanged(unit);
     close(unit);
   }
-  /// Also orders later copies after what the compute queue waits for: an update by the host.
+  /// Closes a changed unit, and orders later copies after what the compute queue waits for: an
+  /// update by the host.
   void close_changed(UnitIndex unit) override {
     if (open_ == unit)
       memory::copy(context_.compute, host_->region(unit), slot(unit), bytes_of(unit));
@@ -114,8 +115,10 @@ class StreamedShards final : public ShardStore {
     close(unit);
   }
 
-  void settle() override { host_->settle(); }
-  void* settled_region(UnitIndex unit) const override { return host_->settled_region(unit); }
+  void finish_transfers() override { host_->finish_transfers(); }
+  void* region_outside_step(UnitIndex unit) const override {
+    return host_->region_outside_step(unit);
+  }
 
   bool is_streamed() const override { return true; }
   WeightReport report() const override {

@@ -5,6 +5,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/rounding.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/swap_transfers.hpp"
 #include "transfer/comm_buffer.hpp"
 
 namespace tessera::zero::detail {
@@ -16,13 +17,13 @@ std::size_t in_pages(std::size_t bytes) { return round_up(bytes, memory::swap_al
 struct Placement {
   struct Place {
     bool is_in_memory = false;
-    std::size_t at = 0;  ///< first element in memory, or first byte in the file
+    std::size_t begin = 0;  ///< first element in memory, or first byte in the file
     std::size_t swapped_index = 0;
   };
-  std::vector<Place> places;  ///< of each unit
+  std::vector<Place> places;  ///< places of each unit
   std::int64_t memory_numel = 0;
   std::size_t swapped_units = 0, file_bytes = 0;
-  std::size_t largest_bytes = 0;  ///< of a shard in the file
+  std::size_t largest_bytes = 0;  ///< largest size of a shard in the file
 };
 
 Placement place_units(PartitionPlan const& plan, WeightSwap const& swap, Dtype dtype) {
@@ -92,12 +93,12 @@ class SwappedShards final : public ShardStore {
   bool read_ahead(UnitIndex unit) override {
     if (is_in_memory(unit)) return true;
     auto& buffer = buffer_of(unit);
-    if (buffer.glance == glance_ || buffer.is_open) return false;
-    buffer.glance = glance_;
+    if (buffer.read_ahead_round == read_ahead_round_ || buffer.is_open) return false;
+    buffer.read_ahead_round = read_ahead_round_;
     read(unit);
     return true;
   }
-  void begin_read_ahead() override { ++glance_; }
+  void begin_read_ahead() override { ++read_ahead_round_; }
   std::size_t read_buffers() const override { return buffers_.size(); }
   void observe_reads(ReadObserver observer) override { observer_ = std::move(observer); }
 
@@ -121,7 +122,8 @@ class SwappedShards final : public ShardStore {
     buffer_of(unit).is_open = false;
     buffer_of(unit).free = {context_.compute.record()};
   }
-  /// Without effect where the values have changed through settled_region().
+  /// Writes the changed shard to the file; it has no effect where the values have changed through
+  /// region_outside_step().
   void close_changed(UnitIndex unit) override {
     if (is_in_memory(unit) || !buffer_of(unit).is_open) return;
     auto& buffer = buffer_of(unit);
@@ -131,7 +133,7 @@ class SwappedShards final : public ShardStore {
     buffer.is_written = true;
   }
 
-  void settle() override {
+  void finish_transfers() override {
     transfers_.wait();
     for (auto& buffer : buffers_) {
       buffer.holds = nobody;
@@ -139,7 +141,7 @@ class SwappedShards final : public ShardStore {
     }
     is_mapped_ = true;
   }
-  void* settled_region(UnitIndex unit) const override {
+  void* region_outside_step(UnitIndex unit) const override {
     if (is_in_memory(unit)) return region(unit);
     return static_cast<std::byte*>(file_.data()) + place(unit);
   }
@@ -167,7 +169,7 @@ class SwappedShards final : public ShardStore {
     Pending free;                 ///< the last use
     bool is_open = false;         ///< for the update
     bool is_written = false;      ///< `free` has a write of its values
-    int glance = 0;               ///< that last claimed it
+    int read_ahead_round = 0;     ///< that last claimed it
   };
 
   Dtype dtype() const { return context_.config.dtype; }
@@ -185,7 +187,7 @@ class SwappedShards final : public ShardStore {
     return placement_.places[position(unit)];
   }
   bool is_in_memory(UnitIndex unit) const { return place_of(unit).is_in_memory; }
-  std::size_t place(UnitIndex unit) const { return place_of(unit).at; }
+  std::size_t place(UnitIndex unit) const { return place_of(unit).begin; }
   std::size_t buffer_index(UnitIndex unit) const {
     return place_of(unit).swapped_index % buffers_.size();
   }
@@ -217,7 +219,7 @@ class SwappedShards final : public ShardStore {
   memory::SwapFile file_;
   CommBuffer memory_, in_memory_;
   std::vector<Staging> buffers_;
-  int glance_ = 0;
+  int read_ahead_round_ = 0;
   ReadObserver observer_;
   bool is_mapped_ = true;            ///< the file may have changed through its mapping
   memory::SwapTransfers transfers_;  ///< ends before the buffers and the file

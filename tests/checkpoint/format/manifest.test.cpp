@@ -15,7 +15,7 @@ TEST_F(Manifest, AnEditedManifestIsRefused) {
   write_file(step / "manifest.json", replaced(text, "\"seed\": 42", "\"seed\": 43"));
   EXPECT_THAT(manifest_error(), HasSubstr("does not match its own checksum"));
   write_file(step / "manifest.json", text.substr(0, text.size() / 2));
-  EXPECT_THAT(manifest_error(), HasSubstr("line"));
+  EXPECT_THAT(manifest_error(), HasSubstr("manifest.json, line "));
   write_file(step / "manifest.json", "");
   EXPECT_THAT(manifest_error(), HasSubstr("too early"));
   write_file(step / "manifest.json", text + "{}");

@@ -1,4 +1,4 @@
-/// view.h5, read through HDF5 alone: values, shapes, names, and what it does when sources move or
+/// view.h5, read through HDF5 only: values, shapes, names, and what it does when sources move or
 /// are missing.
 #include <hdf5.h>
 
@@ -12,7 +12,7 @@ using namespace tessera::test;
 
 namespace {
 
-/// A dataset of an HDF5 file as a whole, through the library's defaults.
+/// A complete dataset of an HDF5 file, through the library's defaults.
 struct ReadDataset {
   std::vector<hsize_t> shape;
   std::vector<float> values;

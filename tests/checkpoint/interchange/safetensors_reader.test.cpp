@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 namespace {
 
-/// A file from a header's text and so many bytes of data.
+/// A file from a header's text and a number of bytes of data.
 std::string file_of(std::string const& header, std::size_t data_bytes) {
   std::string out;
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(header.size() >> (8 * i)));

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "becomes_true.hpp"
 #include "shared_fixture.hpp"
 #include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
@@ -34,11 +35,10 @@ class SaverOverRanks : public SharedRun {
     return comm::all_reduce_value(*comm, std::int64_t{saver.disk_works()}, comm::ReduceOp::max) ==
            0;
   }
-  /// As a training does it: a look at all disks after each of its steps. @return looks until the
-  /// outcome
+  /// Looks at all disks after each step, as a training does. @return looks until the outcome
   int train_until_done(checkpoint::SavedCheckpoint& saved) {
     for (int looks = 1;; ++looks) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // a step of the training
       if (!rest()) continue;
       if (auto const done = saver.advance()) {
         saved = *done;
@@ -54,7 +54,7 @@ class SaverOverRanks : public SharedRun {
 TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
   auto const waited = save_and_wait("waiting", 9);
   saver.begin(request("background", 9), state.views(), BackgroundSaver::Source::snapshot);
-  state.fill(1234);  // the training goes on
+  state.fill(1234);  // the training continues
   EXPECT_TRUE(saver.in_flight());
   EXPECT_EQ(saver.step(), 9);
   checkpoint::SavedCheckpoint saved;
@@ -105,9 +105,7 @@ TEST_F(SaverOverRanks, ReservedMemoryHasItsPagesBeforeTheFirstSave) {
   auto const before = resident_bytes();
   saver.reserve(large, {{optim::Extent::elementwise, {"fp32"}}});
   auto const wanted = before + numel / comm->size() * 4 * 3 / 4;
-  for (int look = 0; look < 3000 && resident_bytes() < wanted; ++look)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_GE(resident_bytes(), wanted);
+  EXPECT_TRUE(becomes_true([&] { return resident_bytes() >= wanted; })) << resident_bytes();
 }
 
 TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {
@@ -119,7 +117,7 @@ TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {
   rlimit const small{20000, before.rlim_max};
   if (comm->rank() == victim) setrlimit(RLIMIT_FSIZE, &small);
   saver.begin(request("checkpoints", 2), state.fill(2).views(), BackgroundSaver::Source::snapshot);
-  while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_TRUE(becomes_true([&] { return rest(); }));
   setrlimit(RLIMIT_FSIZE, &before);
   std::string const message = message_of<IoError>([&] { (void)saver.advance(); });
   EXPECT_THAT(message, AllOf(HasSubstr(concat("step_00000002.tmp.1/shard_0000", victim, ".h5")),
@@ -133,7 +131,7 @@ TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {
 TEST_F(SaverOverRanks, AFailedPublicationLeavesTheOldCheckpoint) {
   save_and_wait("checkpoints", 1);
   saver.begin(request("checkpoints", 2), state.fill(2).views(), BackgroundSaver::Source::snapshot);
-  while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_TRUE(becomes_true([&] { return rest(); }));
   if (comm->rank() == 0)
     fs::create_directories(dir / "checkpoints/step_00000002.tmp.1/manifest.json/in the way");
   comm->barrier();

@@ -133,7 +133,7 @@ TEST(Consolidate, AFullDiskLeavesNothing) {
   }
 }
 
-/// Whether all tensors' elements of the step stand in a file, each in one run.
+/// Whether all tensors' elements of the step are in a file, each in one run.
 bool holds_tensors(std::string const& file, std::int64_t step) {
   for (auto const& unit : toy_units())
     for (auto const& p : unit.parameters) {

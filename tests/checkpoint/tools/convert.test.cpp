@@ -217,7 +217,7 @@ class CompressedDamage : public ::testing::Test {
   std::string restore_error() {
     return message_of<DataError>([&] { wrong_after_restore(dir / "step", 1, 20); });
   }
-  /// A whole new chunk in the place of an extent's only one; the manifest knows its size.
+  /// A complete new chunk in the place of an extent's only one; the manifest knows its size.
   void replace_chunk(std::vector<char> const& chunk) {
     auto& place = m.tensors[0].extents[0].states[0].chunks[0];
     place.offset = static_cast<std::int64_t>(fs::file_size(m.shard_path(0)));

@@ -172,7 +172,7 @@ TEST(Import, WithoutNamesTheOptimizerStateMustFitInOneWay) {
 /// ds_to_universal converts the states of Adam only; files of other optimizers in its form are made
 /// here from those of an AdamW run: the moments take the names of the other's states.
 struct OtherStates {
-  std::string first, second;  ///< of exp_avg and exp_avg_sq; empty: absent
+  std::string first, second;  ///< new names of exp_avg and exp_avg_sq; empty: absent
   std::vector<std::string> states;
 };
 

@@ -90,7 +90,7 @@ TEST_P(Merge, AddsTheProductOfTheAdapter) {
   EXPECT_THAT(read_file(dir / "merged/config.json"), HasSubstr("\"float32\""));
 }
 
-/// As PEFT wrote before 0.7.
+/// PEFT wrote adapters as torch files before 0.7.
 TEST_P(Merge, AdaptersMayBeTorchFiles) {
   checkpoint::merge_adapter(options());
   std::string const expected = read_file(dir / "merged/model.safetensors");
@@ -126,6 +126,82 @@ TEST_P(Merge, RefusesWhatDoesNotFit) {
   checkpoint::merge_adapter(options());
   EXPECT_THAT(message_of<UsageError>([&] { checkpoint::merge_adapter(options()); }),
               HasSubstr("--overwrite"));
+}
+
+/// The adapted matrix next to an embedding of six rows, of which the base has four.
+class GrownMerge : public ::testing::Test {
+ protected:
+  GrownMerge() : dir("grown_merge"), units(adapted_units(checkpoint::AdaptedLayout::out_in)) {
+    embedding.name = "wte.weight";
+    embedding.shape = {4, 3};
+    embedding.aliases = {"lm_head.weight"};
+    units[0].parameters.push_back(embedding);
+    fs::create_directories(dir / "base");
+    fs::create_directories(dir / "adapter");
+    write(dir / "base/model.safetensors", units, false);
+    write(dir / "adapter/adapter_model.safetensors", units, true);
+    std::ofstream(dir / "base/tokenizer.json") << "the base's";
+    std::ofstream(dir / "adapter/tokenizer.json") << "the adapter's";
+    units[0].parameters.back().shape = {6, 3};
+  }
+  std::vector<float> merged_embedding(std::int64_t rows, std::int64_t stored) {
+    units[0].parameters.back().shape = {rows, 3};
+    checkpoint::merge_adapter({.model = dir / "base",
+                               .adapter_file = dir / "adapter/adapter_model.safetensors",
+                               .output = dir / "merged",
+                               .units = units,
+                               .stored_vocabulary = stored,
+                               .model_config = ConfigTree::parse(R"({})", "config"),
+                               .when_present = checkpoint::WhenPresent::replace});
+    std::vector<float> out(static_cast<std::size_t>(rows * 3));
+    checkpoint::ModelWeights(dir / "merged")
+        .fill(units[0].parameters.back(), 0, rows * 3, out.data());
+    return out;
+  }
+  std::vector<float> base_rows() const {
+    std::vector<float> out;
+    for (std::int64_t i = 0; i < 12; ++i) out.push_back(value_of("wte.weight", i));
+    return out;
+  }
+
+  ScratchDirectory dir;
+  std::vector<memory::UnitSpec> units;
+  memory::ParameterSpec embedding;
+};
+
+/// transformers 5, resize_token_embeddings(): rows in addition start at the mean of the others.
+TEST_F(GrownMerge, RowsThatTheBaseLacksAreTheMeanOfTheOthers) {
+  auto expected = base_rows();
+  for (int row = 0; row < 2; ++row)
+    for (std::size_t k = 0; k < 3; ++k)
+      expected.push_back((expected[k] + expected[3 + k] + expected[6 + k] + expected[9 + k]) / 4);
+  EXPECT_EQ(merged_embedding(6, 4), expected);
+  EXPECT_EQ(read_file(dir / "merged/tokenizer.json"), "the adapter's");
+  EXPECT_THAT(message_of<DataError>([&] { merged_embedding(6, 0); }),
+              HasSubstr("wte.weight has shape [4, 3], the model wants [6, 3]"));
+}
+
+/// PEFT's save_embedding_layers="auto" saves the embedding and the head where they were resized.
+TEST_F(GrownMerge, EmbeddingsInTheAdaptersFileTakeThePlaceOfTheBases) {
+  auto const file = dir / "adapter/adapter_model.safetensors";
+  EXPECT_EQ(checkpoint::saved_vocabulary(file, units, 6), 0);
+  for (std::int64_t const rows : {6, 2}) {
+    auto saved = units;
+    auto p = saved[0].parameters.back();
+    p.shape = {rows, 3};
+    p.is_adapter = true;
+    for (char const* name : {"base_model.model.wte.weight", "base_model.model.lm_head.weight"}) {
+      p.name = name;
+      saved[0].parameters.push_back(p);
+    }
+    std::erase_if(saved[0].parameters, [](auto const& q) { return q.name == "wte.weight"; });
+    write(file, saved, true);
+    EXPECT_EQ(checkpoint::saved_vocabulary(file, units, units[0].parameters.back().shape[0]), rows);
+    std::vector<float> expected;
+    for (std::int64_t i = 0; i < rows * 3; ++i)
+      expected.push_back(value_of("base_model.model.wte.weight", i));
+    EXPECT_EQ(merged_embedding(rows, rows > 4 ? 4 : 0), expected) << rows;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Merge,

@@ -94,7 +94,7 @@ TEST_F(TrainerFiles, ShardsOfFsdpAndAdaptersAreNamed) {
   expect_refused("PEFT", "--adapter");
 }
 
-/// Each process writes its own rng_state; the schedule stands still at an overflow.
+/// Each process writes its own rng_state; an overflow does not advance the schedule.
 TEST_F(TrainerFiles, ProcessesAndSkippedStepsCount) {
   for (auto const* name : {"rng_state_0.pth", "rng_state_1.pth"})
     test::write_file(checkpoint_ / name, "");

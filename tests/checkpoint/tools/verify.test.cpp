@@ -103,7 +103,7 @@ TEST_F(Verify, TheReportIsBounded) {
 
 TEST_F(Verify, NeighboringDamagedChunksAreOneRange) {
   ScratchDirectory large;
-  auto const saved = save_large(large.path(), 1, {toy_units(80000)[0]});  // wte alone has 32 MB
+  auto const saved = save_large(large.path(), 1, {toy_units(80000)[0]});  // wte has 32 MB
   auto const m = checkpoint::read_manifest(saved);
   auto const& location = m.tensors[0].extents[0].states[0];
   ASSERT_GT(location.xxh3.size(), 4u);

@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <fstream>
+#include <latch>
 #include <sstream>
-#include <thread>
 
 #include "scratch_files.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
@@ -26,12 +25,10 @@ std::string content(std::filesystem::path const& file) {
 }
 
 TEST(FlightRecorder, StatesAreThoseOfTheEvents) {
+  std::latch go(1);
   auto const before = memory::make_worker_queue("before"),
              queue = memory::make_worker_queue("operations");
-  std::atomic<bool> go{false};
-  before->submit([&] {
-    while (!go) std::this_thread::sleep_for(1ms);
-  });
+  before->submit([&] { go.wait(); });
   auto const input = before->record();
   queue->wait(input);
   auto const end = queue->record();
@@ -47,7 +44,7 @@ TEST(FlightRecorder, StatesAreThoseOfTheEvents) {
   auto const text = recorder.text();
   EXPECT_THAT(text, ContainsRegex(" s ago  done +first\n.* s ago  runs +second\n"
                                   ".* s ago  waits for its input +third\n.*failed +fourth\n"));
-  go = true;
+  go.count_down();
 }
 
 TEST(FlightRecorder, KeepsTheLastOperationsInTheirOrder) {

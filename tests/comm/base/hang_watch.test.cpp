@@ -22,7 +22,7 @@ TEST(HangWatch, SpeaksOfACallThatDoesNotReturn) {
 }
 
 TEST(HangWatch, CallsThatReturnAreNoHang) {
-  bool spoke = false;
+  bool spoke = false;  // during calls and a pause that together are longer than the limit of one
   {
     HangWatch watch(1000ms, [&](std::string const&) { spoke = true; });
     for (int i = 0; i < 30; ++i) {

@@ -23,7 +23,7 @@ TEST(PeerLiveness, SeesThisProcess) {
   EXPECT_EQ(peers.describe(1), "rank 1 (host n2, process 1)");
 }
 
-/// Also as a zombie, before its parent asks for its status.
+/// A process has ended even as a zombie, before its parent asks for its status.
 TEST(PeerLiveness, SeesTheEndOfAProcess) {
   int fds[2];
   ASSERT_EQ(pipe(fds), 0);

@@ -85,7 +85,7 @@ class QueuedCollectivesTest : public ::testing::Test {
 TEST_F(QueuedCollectivesTest, OperationsRunInCallOrderAfterTheirEvent) {
   auto const producer = memory::make_worker_queue("producer");
   producer->submit([&] {
-    std::this_thread::sleep_for(20ms);
+    std::this_thread::sleep_for(20ms);  // what does not wait is too early
     calls_->add(Operation{});
   });
   auto const first = comm_->broadcast(data_, 1, producer->record());

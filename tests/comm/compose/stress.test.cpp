@@ -1,6 +1,6 @@
-/// Long random sequences of operations with skewed ranks and buffers that are overwritten at once:
-/// a missing wait between ranks shows as a wrong value. And: a rank that waits leaves its core to
-/// others.
+/// Long random sequences of operations with skewed ranks and buffers that are overwritten
+/// immediately: a missing wait between ranks shows as a wrong value. And: a rank that waits leaves
+/// its core to others.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -133,7 +133,7 @@ double cpu_seconds() {
 TEST_P(Stress, AWaitingRankLeavesItsCore) {
   comm_->barrier();
   double const before = cpu_seconds();
-  if (rank_ == 0) std::this_thread::sleep_for(1s);
+  if (rank_ == 0) std::this_thread::sleep_for(1s);  // the others wait for as long
   comm_->barrier();
   EXPECT_LT(cpu_seconds() - before, 0.25) << "of about one second waited";
 }

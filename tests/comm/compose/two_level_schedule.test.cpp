@@ -39,7 +39,7 @@ class OneRank final : public Collectives {
       : nodes_(nodes), member_(member), group_(std::move(group)), calls_(calls) {}
   int rank() const override { return member_.rank; }
   int size() const override { return member_.size; }
-  /// Of all ranks: the node of this rank, or the first ranks of all nodes.
+  /// Splits all ranks into the node of this rank, or the first ranks of all nodes.
   std::unique_ptr<Collectives> split(topology::RankGroup const& group) override {
     if (group.color < 0) return nullptr;
     std::set<int> seen;
@@ -103,7 +103,7 @@ class OneRank final : public Collectives {
   std::vector<Call>& calls_;
 };
 
-using Schedule = std::vector<std::vector<Call>>;  ///< of all ranks
+using Schedule = std::vector<std::vector<Call>>;  ///< calls of all ranks
 
 /// The calls of a step: gradients, norm, weights, broadcasts. Several chunks.
 std::vector<Call> calls_of(std::vector<topology::NodeIndex> const& nodes, int rank,
@@ -141,7 +141,8 @@ std::size_t stuck(Schedule const& schedule, std::map<std::string, std::vector<in
         auto const& call = schedule[rank][next[rank]++];
         EXPECT_TRUE(call.matches(first)) << "rank " << q << ", " << name << ": " << call.operation;
         for (std::size_t p = 0; p < call.sent.size(); ++p) {
-          auto const& peer = schedule[p][next[p] - (p <= rank ? 1 : 0)];  // of all ranks, in order
+          // Calls of all ranks, in order
+          auto const& peer = schedule[p][next[p] - (p <= rank ? 1 : 0)];
           if (call.sent[p] != peer.received.at(rank)) ADD_FAILURE() << rank << " to " << p;
         }
       }

@@ -26,7 +26,7 @@ TEST_F(MpiCallsTest, KnowsTheMembersOfEachNode) {
   EXPECT_EQ(members_.peers.world_rank(1), 1);
 }
 
-/// Also of no elements, so that a send and its receive always meet.
+/// Messages of no elements are sent as well, so that a send and its receive always meet.
 TEST_F(MpiCallsTest, SendsMeetTheirReceives) {
   for (std::int64_t const n : {0, 1, 100'000}) {
     std::vector<std::int32_t> data(static_cast<std::size_t>(n), 5 + comm_.rank());

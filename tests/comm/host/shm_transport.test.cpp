@@ -14,7 +14,7 @@
 namespace tessera::comm::test {
 namespace {
 
-using detail::WayLimits;
+using detail::PathLimits;
 
 constexpr std::size_t unlimited = std::numeric_limits<std::int64_t>::max();
 
@@ -23,26 +23,26 @@ enum class Memory { shared, ordinary, mixed };
 
 struct Case {
   char const* name;
-  WayLimits limits;
+  PathLimits limits;
 };
 
 /// Small pieces: every loop over tiles and chunks has several rounds.
-constexpr WayLimits one_copy{.copied_tile = 4096, .reduced_chunk = 10'000};
-constexpr WayLimits two_copies{.staged = unlimited,
+constexpr PathLimits one_copy{.copied_tile = 4096, .reduced_chunk = 10'000};
+constexpr PathLimits two_copies{.staged = unlimited,
+                                .staged_reduction = unlimited,
+                                .staged_shared_reduction = unlimited,
+                                .read_broadcast = unlimited,
+                                .copied_tile = 4096,
+                                .reduced_chunk = 10'000};
+constexpr PathLimits one_phase{.small = detail::NodeControl::half_bytes,
+                               .small_reduction = detail::NodeControl::half_bytes,
+                               .staged = unlimited,
                                .staged_reduction = unlimited,
-                               .staged_shared_reduction = unlimited,
                                .read_broadcast = unlimited,
                                .copied_tile = 4096,
-                               .reduced_chunk = 10'000};
-constexpr WayLimits one_phase{.small = detail::NodeControl::half_bytes,
-                              .small_reduction = detail::NodeControl::half_bytes,
-                              .staged = unlimited,
-                              .staged_reduction = unlimited,
-                              .read_broadcast = unlimited,
-                              .copied_tile = 4096,
-                              .reduced_chunk = unlimited};
+                               .reduced_chunk = unlimited};
 
-class Ways : public ::testing::TestWithParam<std::tuple<Case, Memory>> {
+class SharedMemoryPaths : public ::testing::TestWithParam<std::tuple<Case, Memory>> {
  protected:
   void SetUp() override {
     auto const& session = tessera::test::session();
@@ -75,7 +75,7 @@ class Ways : public ::testing::TestWithParam<std::tuple<Case, Memory>> {
   int rank_ = 0, ranks_ = 1;
 };
 
-TEST_P(Ways, BroadcastGivesTheRootsData) {
+TEST_P(SharedMemoryPaths, BroadcastGivesTheRootsData) {
   for (int root = 0; root < ranks_; ++root)
     for (auto const n : numels) {
       Array data = input(n + 1);
@@ -86,19 +86,20 @@ TEST_P(Ways, BroadcastGivesTheRootsData) {
     }
 }
 
-TEST_P(Ways, AllReduceSumsAgainAndAgain) {
+TEST_P(SharedMemoryPaths, AllReduceSumsAgainAndAgain) {
   for (auto const n : numels) {
     Array data = input(n);
     for (int round = 0; round < 3; ++round) {
       comm_->wait(comm_->all_reduce(data.view(), ReduceOp::sum, {}));
       for (std::int64_t i = 0; i < n; ++i)
         ASSERT_EQ(data[i], serial_sum(ranks_, i, Dtype::fp32)) << i << " of " << n;
-      data.fill([&](auto i) { return element(rank_, i); });  // at once, as the peers may still read
+      data.fill(
+          [&](auto i) { return element(rank_, i); });  // immediately, as the peers may still read
     }
   }
 }
 
-TEST_P(Ways, ReduceScatterAddsToTheResult) {
+TEST_P(SharedMemoryPaths, ReduceScatterAddsToTheResult) {
   for (auto const n : numels) {
     StridedShards const shards{n, n + 3, 2};
     Array in = input(ranks_ * shards.stride), out = array(n);
@@ -112,7 +113,7 @@ TEST_P(Ways, ReduceScatterAddsToTheResult) {
   }
 }
 
-TEST_P(Ways, AllGatherLeavesWhatIsBetweenShards) {
+TEST_P(SharedMemoryPaths, AllGatherLeavesWhatIsBetweenShards) {
   for (auto const n : numels) {
     StridedShards const shards{n, n + 4, 3};
     Array shard = input(n + 4), whole = array(ranks_ * shards.stride);
@@ -127,7 +128,7 @@ TEST_P(Ways, AllGatherLeavesWhatIsBetweenShards) {
   }
 }
 
-TEST_P(Ways, RootedOperationsAndAllToAll) {
+TEST_P(SharedMemoryPaths, RootedOperationsAndAllToAll) {
   for (auto const n : numels) {
     int const root = ranks_ - 1;
     Array sum = input(n), whole = array(n * ranks_), part = array(n), turned = array(n * ranks_);
@@ -153,13 +154,13 @@ std::string name_of(::testing::TestParamInfo<std::tuple<Case, Memory>> const& in
          memories[static_cast<int>(std::get<1>(info.param))];
 }
 INSTANTIATE_TEST_SUITE_P(
-    All, Ways,
+    All, SharedMemoryPaths,
     ::testing::Combine(
         ::testing::Values(Case{"OneCopy", one_copy}, Case{"TwoCopies", two_copies},
                           Case{"OnePhase", one_phase},
-                          Case{"IntelPair", detail::way_limits(detail::Vendor::intel, 2)},
-                          Case{"IntelMany", detail::way_limits(detail::Vendor::intel, 8)},
-                          Case{"Others", detail::way_limits(detail::Vendor::other, 2)}),
+                          Case{"IntelPair", detail::path_limits(detail::Vendor::intel, 2)},
+                          Case{"IntelMany", detail::path_limits(detail::Vendor::intel, 8)},
+                          Case{"Others", detail::path_limits(detail::Vendor::other, 2)}),
         ::testing::Values(Memory::shared, Memory::ordinary, Memory::mixed)),
     name_of);
 

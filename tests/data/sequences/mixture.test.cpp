@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 TEST(Mixture, WeightsAreOnePositiveNumberPerSet) {
   EXPECT_THAT(read_weights("0.7,3", 2), ElementsAre(0.7, 3.0));
   for (char const* bad : {"0.7", "0.7,0.3,1", "0.7,", "a,b", "0,1", "-1,2", "1,nan", "1,inf", ""})
-    EXPECT_THAT(error_of<ConfigError>([&] { read_weights(bad, 2); }), HasSubstr("data_mixture"))
+    EXPECT_THAT(error_of<ConfigError>([&] { read_weights(bad, 2); }),
+                HasSubstr(concat("'", bad, "'")))
         << bad;
 }
 

@@ -236,7 +236,7 @@ TEST(TextErrors, AreNamed) {
               HasSubstr("block_size is 1"));
   auto const missing = request_for(folder.directory() / "none.txt", 4, folder.directory());
   EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_sequences(missing, tokenizer()); }),
-              HasSubstr("none.txt"));
+              HasSubstr("none.txt: there is no such file"));
   EXPECT_THAT(error_of<tessera::IoError>([&] { open_sequences(missing, tokenizer()); }),
               HasSubstr("blocks_"));
   auto blocked = request_for(vectors + "text/few.txt", 4, folder.directory() / "a.txt" / "cache");

@@ -99,7 +99,7 @@ TEST(TokenFile, NamesWhatIsWrong) {
       write(bytes_of(std::int32_t{1}, std::int32_t{-2}, std::int32_t{3}), megatron_index(4, 4)));
   EXPECT_THAT(error_of<DataError>([&] { read(negative); }), HasSubstr("token 1 is -2"));
   EXPECT_THAT(error_of<IoError>([&] { TokenFile(folder.directory() / "none.bin"); }),
-              HasSubstr("none.bin"));
+              HasSubstr("none.bin: No such file"));
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ TEST(RecordFiles, ReadsFilesOfAnyKindInTheirOrder) {
   EXPECT_EQ(files.total_bytes(), 7 + 17 + 14);
 }
 
-/// As datasets: the columns of the first file are those of the data set, whatever their order in
-/// others.
+/// The library datasets has this rule: the columns of the first file are those of the data set,
+/// whatever their order in others.
 TEST(RecordFiles, TheColumnIsThatOfTheFirstFile) {
   ScratchFiles const folder;
   auto const records = [](std::vector<std::filesystem::path> names, TextColumn column = {}) {

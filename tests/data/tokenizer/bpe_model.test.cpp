@@ -59,11 +59,13 @@ TEST(BpeModel, ErrorsNameTheField) {
   };
   EXPECT_THAT(model_error<ConfigError>(with("dropout", 0.1)), HasSubstr("model.dropout is 0.1"));
   EXPECT_THAT(model_error<ConfigError>(with("end_of_word_suffix", "</w>")),
-              HasSubstr("end_of_word_suffix"));
-  EXPECT_THAT(model_error<ConfigError>(with("byte_fallback", true)), HasSubstr("byte_fallback"));
+              HasSubstr("end_of_word_suffix is '</w>'"));
+  EXPECT_THAT(model_error<ConfigError>(with("byte_fallback", true)),
+              HasSubstr("byte_fallback is true and "));
   EXPECT_THAT(model_error<DataError>(with("vocab", parse(R"({"a": 0, "b": 0})"))),
               HasSubstr("has the id 0, which another token has"));
-  EXPECT_THAT(model_error<DataError>(with("merges", parse(R"(["a z"])"))), HasSubstr("merges[0]"));
+  EXPECT_THAT(model_error<DataError>(with("merges", parse(R"(["a z"])"))),
+              HasSubstr("merges[0] names 'z', which is not"));
   EXPECT_THAT(model_error<DataError>(with("merges", parse(R"(["a b c"])"))),
               HasSubstr("two tokens"));
   EXPECT_THAT(model_error<DataError>(with("unk_token", "zz")), HasSubstr("unk_token is 'zz'"));

@@ -25,7 +25,7 @@ ConfigTree const& cases() {
   return tree;
 }
 
-/// The same for other models than BPE and for Falcon's kind, by tokenizer_models.py.
+/// Vectors of models other than BPE and of Falcon's kind, written by tokenizer_models.py.
 std::string const more_vectors = TESSERA_TEST_DATA "/data/vectors/tokenizer_models/";
 
 ConfigTree const& cases_of(std::string const& kind) {

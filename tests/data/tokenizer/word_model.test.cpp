@@ -58,7 +58,7 @@ TEST(WordModel, ErrorsNameTheField) {
   EXPECT_THAT(error(R"({"type": "WordPiece", "vocab": {"a": 0}})"),
               HasSubstr("model.unk_token is '[UNK]'"));
   EXPECT_THAT(error(R"({"type": "WordPiece", "vocab": {"a": 0, "b": 0}, "unk_token": "a"})"),
-              HasSubstr("model.vocab"));
+              HasSubstr("has the id 0, which another token has"));
 }
 
 }  // namespace

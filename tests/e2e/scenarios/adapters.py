@@ -1,8 +1,9 @@
 """LoRA adapters and frozen parameters by the real programs: the same training everywhere, files as PEFT has them, resume, evaluation, merge."""
 import json
 import shutil
+import struct
 
-from support import close, zero, safetensors
+from support import close, zero, safetensors, tokenizer_with_more_tokens, write_safetensors
 
 LORA = dict(use_peft_lora=True, lora_r=4, lora_alpha=8, lora_target_modules="all-linear")
 
@@ -132,6 +133,27 @@ def adapters_are_evaluated_and_merged(b):
 
     b.train(2, adapting(b, base, "continued", adapter=b.work / "run", max_steps=3, per_device_train_batch_size=4))
     assert b.losses("continued")[0] < b.losses("run")[0] - 0.01, (b.losses("continued"), b.losses("run"))
+
+
+def adapters_of_a_grown_model_are_merged(b):
+    """The tokenizer has more tokens than the base has rows: the merged model has the rows of the run, and PEFT's files bring their own."""
+    base, tokenizer = base_model(b), tokenizer_with_more_tokens(b)
+    words = dict(tokenizer_name=tokenizer, do_eval=True, validation_file=b.text)
+    b.train(1, adapting(b, base, "run", **LORA, **words, learning_rate=3e-2))
+    want = json.loads((b.work / "run/eval_results.json").read_text())["eval_loss"]
+    log = b.tool(["merge", base, b.work / "run", b.work / "merged"]).stderr
+    assert "has 4098 tokens and the model 4096 rows of embeddings" in log, log
+    assert json.loads((b.work / "merged/config.json").read_text())["vocab_size"] == 4098
+    assert (b.work / "merged/tokenizer.json").read_text() == (tokenizer / "tokenizer.json").read_text()
+    close([evaluated(b, "eval_merged", 2, b.work / "merged")], [want], 2e-6, "the merged model")
+
+    shutil.copytree(b.work / "run", b.work / "peft")
+    tensors = safetensors(b.work / "run/adapter_model.safetensors")
+    tensors["base_model.model.transformer.wte.weight"] = ("F32", [4100, 32], struct.pack("<f", 0.5) * (4100 * 32))
+    write_safetensors(b.work / "peft/adapter_model.safetensors", tensors)
+    b.tool(["merge", base, b.work / "peft", b.work / "with_rows"])
+    assert safetensors(b.work / "with_rows/model.safetensors")["transformer.wte.weight"] == tensors["base_model.model.transformer.wte.weight"]
+    assert json.loads((b.work / "with_rows/config.json").read_text())["vocab_size"] == 4100
 
 
 def frozen_parameters_stay(b):

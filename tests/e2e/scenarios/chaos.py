@@ -71,7 +71,7 @@ class Chaos:
         return *self.job(self.words(), event=lambda ranks: None), {0}
 
     def queued_again(self):
-        """As Slurm does it: the same command with a restart count, also with the flag that the guides' commands carry."""
+        """Starts a run again as Slurm does: the same command with a restart count, also with the flag that the guides' commands carry."""
         words = self.words(overwrite_output_dir=self.dice.random() < 0.5 and self.run.exists() and not self.finished())
         return *self.job(words, environment={"SLURM_RESTART_COUNT": "1"}), {0, 75, 138}
 

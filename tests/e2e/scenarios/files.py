@@ -7,7 +7,7 @@ import struct
 import zipfile
 
 from gpt2_reference import Gpt2
-from support import close, corpus, zero, safetensors, continues, refused
+from support import close, corpus, zero, safetensors, tokenizer_with_more_tokens, write_safetensors, continues, refused
 
 
 def model_files_while_training(b):
@@ -107,7 +107,7 @@ def imported_sgd_continues(b):
 
 
 def imported_trainer_continues(b):
-    """Schedule, optimizer and order of the data go on as transformers' Trainer went on itself."""
+    """Schedule, optimizer and order of the data continue as transformers' Trainer continued itself."""
     data = b.source / "tests/checkpoint/data"
     expected = json.loads((data / "trainer/gpt2/expected.json").read_text())
     for ranks in (1, 3):
@@ -222,16 +222,6 @@ def hostile_pickles(b):
 # --- errors -----------------------------------------------------------------------------------------------------------------------
 
 
-def write_safetensors(path, tensors):
-    """tensors: {name: (dtype, shape, bytes)}, as support.safetensors() reads them."""
-    header, at = {}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
-
-
 def a_tied_head_that_is_stored_apart(b):
     """Both tensors are kept with a warning where they differ; tensors of no model are listed; an index may name a tied head that no shard has."""
     b.train(1, b.common("base", max_steps=1))
@@ -269,15 +259,9 @@ def a_tied_head_that_is_stored_apart(b):
 
 
 def tokens_beyond_the_embedding(b):
-    """As run_clm.py does, a pretrained model grows to the tokenizer's tokens: new rows are the mean of the others; it resumes and is exported so."""
+    """Like run_clm.py's, a pretrained model grows to the tokenizer's tokens: new rows are the mean of the others; it resumes and is exported so."""
     b.train(1, b.common("base", max_steps=2))
-    tokenizer = b.work / "tokenizer"
-    shutil.copytree(b.source / "configs/gpt2-8m", tokenizer)
-    document = json.loads((tokenizer / "tokenizer.json").read_text())
-    flags = dict(special=False, single_word=False, lstrip=False, rstrip=False, normalized=False)
-    document["added_tokens"] += [dict(flags, id=4096 + i, content=f"<extra{i}>") for i in range(2)]
-    (tokenizer / "tokenizer.json").write_text(json.dumps(document))
-    b.text.write_text("<extra0> " + b.text.read_text().replace("daemon", "<extra1>"))
+    tokenizer = tokenizer_with_more_tokens(b)
     start = dict(model_type=None, config_overrides=None, model_name_or_path=str(b.work / "base"), tokenizer_name=str(tokenizer),
                  per_device_train_batch_size=4)
     config = b.config("ds.json", zero(3))

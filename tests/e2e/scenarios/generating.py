@@ -23,7 +23,7 @@ def generating(b, run, **flags):
 
 
 def prompts_of_a_file(b):
-    """The same lines for every number of ranks and every stage; each as if its prompt were given by itself."""
+    """Generated lines are equal for every number of ranks and every stage; each as if its prompt were given by itself."""
     run = trained(b)
     prompts = ["the hacker", "a", "every user reads the old", "the system", "the network"]
     (b.work / "prompts.txt").write_text("\n".join(prompts) + "\n")

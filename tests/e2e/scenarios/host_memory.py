@@ -14,7 +14,7 @@ def checkpointing(to_the_host, stage=1):
 
 
 def activation_checkpoints_leave_the_device(b):
-    """The same model with a smaller peak on the device; what it needs is what the plan says; on CPUs a note."""
+    """Trains the same model with a smaller peak on the device; what it needs is what the plan says; on CPUs a note."""
     results, memory, text = {}, {}, {}
     words = dict(bf16=True, config_overrides=DEEP, gradient_checkpointing=True, block_size=64, per_device_train_batch_size=64, max_steps=3)
     for place in (False, True):
@@ -35,6 +35,7 @@ def activation_checkpoints_leave_the_device(b):
     assert "activation checkpoints: 5.0 MiB per rank in host memory" in text[True], text[True]
     assert "partition_activations: no effect: without model parallelism" in text[True], text[True]
     assert "activation checkpoints:" not in text[False], text[False]
+    assert "computes on CPUs" not in text[True], text[True]
 
     plan = json.loads(b.tool(["estimate", "--num_gpus_per_node", "2", "--json", "--"] + b.common("plan", deepspeed=b.config("plan.json", checkpointing(True)),
                                                                                                 **words)).stdout)

@@ -46,7 +46,7 @@ def weights_on_a_drive_change_no_bit(b):
 
 
 def generation_from_a_drive(b):
-    """The same text with weights in memory and on the drive, on 1 and 2 ranks."""
+    """Generated text is equal with weights in memory and on the drive, on 1 and 2 ranks."""
     path = drives(b, "drive")
     b.train(1, b.common("model", deepspeed=b.config("ds.json", zero(3))))
     texts = set()

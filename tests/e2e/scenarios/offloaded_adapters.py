@@ -124,7 +124,7 @@ def plan_of_offloaded_adapters_is_the_memory_of_the_run(b):
         of_run = ["--model_name_or_path", b.work / "base", "--gradient_checkpointing", "false"]
         for name, value in flags.items():
             of_run += ["--" + name] + ([] if value is True else [value]) if name != "max_steps" else []
-        of_run += [] if device else ["--use_cpu"]
+        of_run += ["--device_attention", "portable"] if device else ["--use_cpu"]
         b.tool(["plan", "--gpus_per_node", ranks, "--json", b.work / "plan.json", "--", *of_run])
         (plan,) = json.loads((b.work / "plan.json").read_text())["choices"]
         space = "device" if device else "host"

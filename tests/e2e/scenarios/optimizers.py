@@ -55,7 +55,7 @@ def one_bit_optimizers_warm_up_as_adam(b):
 
 
 def one_bit_optimizers_resume_after_the_freeze(b):
-    """The same losses with and without an end between the parts. One rank continues from the same weights."""
+    """Losses are equal with and without an end between the parts. One rank continues from the same weights."""
     for kind, rate, params, phases in (("OneBitAdam", 1e-3, {"freeze_step": 2}, ["warm-up", "compressed"]),
                                        ("OneBitLamb", 1e-2, {"freeze_step": 2, "coeff_beta": 0.5}, ["warm-up", "compressed"])):
         section = zero(0, optimizer={"type": kind, "params": {"lr": "auto", **params}})

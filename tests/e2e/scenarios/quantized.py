@@ -32,7 +32,7 @@ def quantized_optimizers_resume_on_other_ranks(b):
 
 
 def quantized_optimizers_save_memory(b):
-    """The same model and batch: three fourths of the moments' bytes less, in the log and in the estimate."""
+    """Trains the same model and batch with quantized states: three fourths of the moments' bytes less, in the log and in the estimate."""
     big = "vocab_size=4096,n_positions=64,n_embd=128,n_layer=8,n_head=2"
     bytes_of = {}
     for name in ("adamw_torch", "adamw_8bit"):

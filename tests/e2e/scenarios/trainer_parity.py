@@ -95,7 +95,7 @@ def half_masters_resume_anywhere(b):
 
 
 def unit(stream, count):
-    """As unit() of tests/oracles/gpt2.py: uniform in [-1, 1) with 24 bits."""
+    """Weights of unit() in tests/oracles/gpt2.py: uniform in [-1, 1) with 24 bits."""
     mask = 2**64 - 1
     for i in range(count):
         z = ((stream << 32) + (i + 1) * 0x9E3779B97F4A7C15) & mask

@@ -83,8 +83,8 @@ void model_config(std::string_view bytes) {
 void deepspeed_config(std::string_view bytes) {
   try {
     config::TrainingArguments arguments;
-    arguments.deepspeed = ConfigTree::parse(bytes, "ds.json", ConfigTree::Syntax::relaxed);
-    arguments.deepspeed_source = "ds.json";
+    arguments.deepspeed = {ConfigTree::parse(bytes, "ds.json", ConfigTree::Syntax::relaxed),
+                           "ds.json"};
     auto const resolved = config::resolve(arguments, 4, 768);
     (void)train::engine_config(resolved);
     (void)config::learning_rate_schedule(resolved, 100);

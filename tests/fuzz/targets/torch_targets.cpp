@@ -125,7 +125,7 @@ void safetensors(std::string_view bytes) {
   }
 }
 
-/// A whole file, in either format of torch.save.
+/// A complete file, in either format of torch.save.
 void torch_file(std::string_view bytes) {
   try {
     TorchFile const file(put("file.pt", bytes), CrcCheck::everything);

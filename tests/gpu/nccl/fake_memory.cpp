@@ -91,7 +91,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t byt
   s->window_into = window;
   s->exchange->offer_window(s->windows, bytes);
   ::tessera::test::begin(s, Phase::registering);
-  return ncclSuccess;  // as NCCL 2.28 does; ncclCommGetAsyncError says that it goes on
+  return ncclSuccess;  // as NCCL 2.28 does; ncclCommGetAsyncError says that it continues
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {

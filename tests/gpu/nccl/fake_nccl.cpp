@@ -121,7 +121,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   s->split = nullptr;
   s->split_color = color;
   begin(s, Phase::splitting);
-  return ncclSuccess;  // as NCCL 2.28 does; ncclCommGetAsyncError says that it goes on
+  return ncclSuccess;  // as NCCL 2.28 does; ncclCommGetAsyncError says that it continues
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {

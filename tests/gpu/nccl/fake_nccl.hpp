@@ -25,7 +25,7 @@ struct NcclFaults {
   bool window_refused = false;    ///< ncclCommWindowRegister fails on this rank
   bool no_windows = false;  ///< ncclCommWindowRegister makes none on this rank, without an error
 };
-/// Of this process, read by each call.
+/// Returns the faults of this process; each call reads them.
 NcclFaults& nccl_faults();
 
 struct NcclInUse {
@@ -48,7 +48,7 @@ struct NcclCtas {
   int most, policy;
   bool operator==(NcclCtas const&) const = default;
 };
-/// Of each communicator made or split off since the last call.
+/// Returns the CTAs of each communicator that has been made or split off since the last call.
 std::vector<NcclCtas> take_nccl_ctas();
 
 }  // namespace tessera::test

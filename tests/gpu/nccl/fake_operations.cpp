@@ -1,6 +1,5 @@
 /// Operations of the fake NCCL, their groups, and the end of a communicator in a group.
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "fake_state.hpp"
@@ -68,7 +67,7 @@ void wait_for_aborts() {
     world().abort_groups.push_back(static_cast<int>(grouped_aborts.size()));
   }
   for (auto const& s : std::exchange(grouped_aborts, {}))
-    while (s->queued > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int queued = s->queued; queued > 0; queued = s->queued) s->queued.wait(queued);
 }
 
 ncclResult_t call(ncclComm_t comm, NcclCall const& c, cudaStream_t stream) {
@@ -104,6 +103,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   {
     std::lock_guard const lock(s->mutex);
     s->ended = true;
+    s->ended.notify_all();
     s->registered.clear();
     if (s->phase == Phase::splitting) unborn = s->split;
   }
@@ -158,6 +158,6 @@ ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int pee
   return call(comm, {NcclKind::receive, nullptr, out, count, type, ncclSum, peer}, stream);
 }
 
-/// Of the CUDA runtime, for builds that link none.
+/// Replaces the CUDA runtime in builds that link none.
 __attribute__((weak)) cudaError_t cudaGetLastError() { return cudaSuccess; }
 }

@@ -54,9 +54,9 @@ void launch(std::shared_ptr<State> const& s) {
             world().last_error = "ranks do not fit together";
             s->error = ncclInternalError;
           });
-        while ((hangs || s->error != ncclSuccess) && !s->ended)
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (hangs || s->error != ncclSuccess) s->ended.wait(false);
         --s->queued;
+        s->queued.notify_all();
       });
 }
 

@@ -56,11 +56,11 @@ struct State {
   int rank() const { return exchange->rank(); }
 };
 
-/// Of this process; under its mutex.
+/// State of this process, guarded by its mutex.
 struct World {
   std::mutex mutex;
   std::set<ncclComm_t> communicators;
-  std::map<void*, std::size_t> blocks;  ///< of ncclMemAlloc, with their bytes
+  std::map<void*, std::size_t> blocks;  ///< blocks of ncclMemAlloc, with their bytes
   std::vector<std::string> breaches, launches;
   std::vector<NcclCtas> made_with_ctas;
   std::vector<int> abort_groups;
@@ -77,7 +77,8 @@ bool is_registered(State const& s, NcclRange range);
 std::int64_t place(State const& s, NcclRange range);
 ncclWindow_t as_window(std::byte* data);
 
-/// Of a communicator; null, and a breach by @p call, where there is none.
+/// Finds the state of a communicator; where there is none, it returns null and notes a breach by @p
+/// call.
 std::shared_ptr<State> find(ncclComm_t comm, char const* call);
 std::shared_ptr<State> new_state(std::string path, int ranks, int rank,
                                  std::shared_ptr<Family> family);

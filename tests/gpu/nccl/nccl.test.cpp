@@ -1,5 +1,6 @@
 /// What Tessera owes NCCL and its own callers, call by call, with faults. Oracle: the user guide's
 /// rules, which the fake checks.
+#include <latch>
 #include <optional>
 
 #include "nccl_test.hpp"
@@ -48,21 +49,21 @@ TEST_F(Nccl, AReductionThatWaitsForItsInputDoesNotHoldUpAGather) {
   auto& comm = make();
   Array gradients(comm, Placement::allocated, Dtype::bf16, 100),
       weights(comm, Placement::allocated, Dtype::bf16, 100);
-  std::atomic<bool> ready{false};
+  std::latch ready(1);
   auto const producer = memory::make_stream_queue("producer");
   producer->submit([&] {
-    while (!ready) std::this_thread::sleep_for(1ms);
+    ready.wait();
     gradients.fill([](auto) { return 1.0; });
   });
   auto const reduction = comm.all_reduce(gradients.view(), ReduceOp::sum, producer->record());
   comm.wait(comm.broadcast(weights.view(), 0, {}));
   EXPECT_FALSE(reduction.event().done());
-  ready = true;
+  ready.count_down();
   comm.wait(reduction);
   EXPECT_EQ(gradients[99], ranks());
 }
 
-TEST_F(Nccl, OrderBetweenTheLanesIsByEvents) {
+TEST_F(Nccl, OrderBetweenTheQueuesIsByEvents) {
   auto& comm = make();
   std::int64_t const n = 500;
   Array a(comm, Placement::allocated, Dtype::fp32, n * ranks());
@@ -232,7 +233,7 @@ TEST_F(Nccl, TheDeadlineCountsFromWhenTheInputIsThere) {
   auto& comm = make(brief);
   Array a(comm, Placement::allocated, Dtype::fp32, 64);
   auto const producer = memory::make_stream_queue("producer");
-  producer->submit([] { std::this_thread::sleep_for(2 * brief); });
+  producer->submit([] { std::this_thread::sleep_for(2 * brief); });  // longer than the deadline
   auto const first = comm.all_reduce(a.view(), ReduceOp::sum, producer->record());
   auto const second = comm.broadcast(a.view(), 0, first.event());
   comm.wait(second);

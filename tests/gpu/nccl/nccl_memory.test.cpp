@@ -1,6 +1,7 @@
 /// Memory of allocate() over the fake NCCL, which checks the user guide's rules of registration:
 /// symmetric windows, ncclCommRegister, ordinary memory, and the ways from one to the next.
 #include "nccl_test.hpp"
+#include "tessera/memory/buffer.hpp"
 
 namespace tessera::comm::test {
 namespace {
@@ -26,6 +27,17 @@ TEST_F(NcclMemory, IsAWindowOfBothCommunicatorsAndCounted) {
   owner.reset();
   EXPECT_EQ(nccl_in_use(), (NcclInUse{.communicators = 2}));
   EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), 0u);
+}
+
+/// ncclMemAlloc does not draw on the pool that keeps freed memory.
+TEST_F(NcclMemory, TakesWhatThePoolKeepsUnused) {
+  auto& comm = make();
+  std::size_t const bytes = device_.capacity / 4 * 3;
+  (void)memory::Buffer("unused", Purpose::workspace, bytes, memory::MemorySpace::device);
+  int const trims = device_.trims;
+  auto const owner = comm.allocate("shard", Purpose::weights, bytes);
+  EXPECT_EQ(nccl_in_use(), (NcclInUse{.communicators = 2, .blocks = 1, .windows = 2}));
+  EXPECT_EQ(device_.trims, trims + 1);
 }
 
 TEST_F(NcclMemory, MayOutliveTheCollectives) {
@@ -96,8 +108,12 @@ TEST_F(NcclMemory, OneRankWithoutWindowsMeansRegisteredMemoryOnAll) {
   nccl_faults().no_windows = is_last();
   auto& comm = make();
   {
-    Array a(comm, Placement::allocated, Dtype::fp32, 100),
+    testing::internal::CaptureStderr();
+    Array a(comm, Placement::allocated, Dtype::fp32, 101),
         b(comm, Placement::allocated, Dtype::fp32, 100);
+    auto const log = testing::internal::GetCapturedStderr();
+    bool const warns = log.find("warning: NCCL: there is no symmetric") != std::string::npos;
+    EXPECT_EQ(warns, rank() == 0) << log;
     EXPECT_EQ(nccl_in_use(), (NcclInUse{.communicators = 2, .registrations = 4, .blocks = 2}));
     use(comm, a);
     use(comm, b);

@@ -1,6 +1,6 @@
-/// Training through NCCL's implementation, whose two lanes run by themselves: any order that the
+/// Training through NCCL's implementation, whose two queues run by themselves: any order that the
 /// engine does not say by events would show. Oracle: the same training with collectives staged
-/// through the host, one lane for all. fp32, so that both form the same sums.
+/// through the host, one queue for all. fp32, so that both form the same sums.
 #include <gtest/gtest.h>
 
 #include "fake_device.hpp"
@@ -39,7 +39,7 @@ class NcclTraining : public ::testing::TestWithParam<int> {
   }
 };
 
-TEST_P(NcclTraining, GivesTheBitsOfOneLane) {
+TEST_P(NcclTraining, GivesTheBitsOfOneQueue) {
   auto const training = training_of(GetParam());
   auto const staged = run(training, comm::DeviceTransport::staged);
   for (unsigned const jitter : {0u, 60u}) {
@@ -51,7 +51,7 @@ TEST_P(NcclTraining, GivesTheBitsOfOneLane) {
   }
 }
 
-TEST_P(NcclTraining, AllocatesAndFreesNothingInASettledStep) {
+TEST_P(NcclTraining, AllocatesAndFreesNothingInASteadyStep) {
   auto training = training_of(GetParam());
   std::vector<test::FakeDevice::Costs> before;
   training.before_step = [&](int) { before.push_back(device().costs()); };

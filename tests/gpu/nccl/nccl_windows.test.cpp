@@ -33,7 +33,7 @@ TEST_F(NcclWindows, SplitGroupsHaveWindowsOfTheirOwn) {
   }
 }
 
-/// That the fake would find it: symmetric memory at different offsets.
+/// The fake NCCL finds symmetric memory at different offsets.
 TEST_F(NcclWindows, DifferentPlacesOfAWindowAreABreach) {
   if (ranks() == 1) return;
   auto& comm = make(brief);

@@ -150,7 +150,7 @@ struct RepeatingLibrary {
                     s.sequence +
                 (per_key ? k : 0);
             float const weight =
-                factors.one(static_cast<std::uint64_t>(place)) / static_cast<float>(t + 1);
+                factors.factor(static_cast<std::uint64_t>(place)) / static_cast<float>(t + 1);
             for (std::int64_t c = 0; c < s.head_dim; ++c) {
               sample.out[index(b, t, h, c)] += weight * sample.value[index(b, k, h, c)];
               sample.dvalue[index(b, k, h, c)] += weight * sample.dout[index(b, t, h, c)];

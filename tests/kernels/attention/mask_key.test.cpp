@@ -8,7 +8,8 @@
 namespace tessera::kernels::detail {
 namespace {
 
-/// As the model's passes make them: a stream per step, layer and site, and a first element per row.
+/// Makes dropout as the model's passes do: a stream per step, layer and site, and a first element
+/// per row.
 Dropout dropout_of(std::uint64_t step, std::uint64_t layer, std::uint64_t first_row) {
   return {.p = 0.1f,
           .seed = 42,

@@ -26,7 +26,7 @@ AttentionCalls kernels_on(Queue& q, memory::Buffer& workspace) {
           }};
 }
 
-/// The same operands and masks through device memory, late streams and the device's own kernels.
+/// Operands and masks go through device memory, late streams and the device's own kernels.
 TEST(ComputeSample, PassesTheCheckOnAStream) {
   auto& device = test::FakeDevice::of_process();
   device.jitter_us = 50;
@@ -76,6 +76,13 @@ TEST(MaskFindings, AFailureIsAnAnswer) {
   auto const fails = []() -> std::string { throw std::runtime_error("cuDNN failed"); };
   EXPECT_EQ(findings.refusal(config, true, fails), "cuDNN failed");
   EXPECT_EQ(findings.refusal(config, true, [] { return std::string(); }), "cuDNN failed");
+}
+
+TEST(MaskFindings, TooLittleMemoryIsNoAnswer) {
+  MaskFindings findings;
+  auto const fails = []() -> std::string { throw OutOfMemoryError("no room for the sample"); };
+  EXPECT_THROW(findings.refusal(config, true, fails), OutOfMemoryError);
+  EXPECT_EQ(findings.refusal(config, true, [] { return std::string(); }), "");
 }
 
 }  // namespace

@@ -1,32 +1,10 @@
 #include "tessera/kernels/elementwise/activation.hpp"
 
-#include <functional>
-#include <map>
-
 #include "decoder_oracle.hpp"
-#include "fake_device.hpp"
+#include "elementwise/activation_functions.hpp"
 
 namespace tessera::kernels::test {
 namespace {
-
-using Function = std::function<double(double)>;
-double logistic(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
-std::map<Activation, Function> const functions = {
-    {Activation::gelu_new,
-     [](double x) {
-       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
-     }},
-    {Activation::gelu, [](double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }},
-    {Activation::silu, [](double x) { return x * logistic(x); }},
-    {Activation::relu, [](double x) { return std::max(x, 0.0); }},
-    {Activation::quick_gelu, [](double x) { return x * logistic(1.702 * x); }},
-    {Activation::relu_squared, [](double x) { return std::pow(std::max(x, 0.0), 2); }}};
-
-double slope(Function const& f, double x) {
-  double const h = 1e-5;
-  return (f(x + h) - f(x - h)) / (2.0 * h);
-}
 
 void finish(Queue& q) { q.record().wait("activations", std::chrono::seconds(60)); }
 
@@ -77,80 +55,6 @@ TEST_P(Activations, NanIsNotHidden) {
     activate(*queue, which, out.view(), in.view());
     EXPECT_TRUE(std::isnan(out.get(1))) << static_cast<int>(which);
   }
-}
-
-/// gate and up in one buffer of rows, with `apart` unused elements between and after them.
-struct Gates {
-  std::int64_t rows, width, stride, up_at;
-  Array both, out, dout, dboth;
-  Gates(Dtype t, std::int64_t r, std::int64_t w, std::int64_t apart)
-      : rows(r),
-        width(w),
-        stride(2 * (w + apart)),
-        up_at(w + apart),
-        both(t, {r, stride}),
-        out(t, {r, w}),
-        dout(t, {r, w}),
-        dboth(t, {r, stride}) {
-    both.randomize(1, 4.0);
-    dout.randomize(2);
-    dboth.randomize(3);
-  }
-  RowsView part(Array& x, std::int64_t at) const {
-    return {static_cast<std::byte*>(x.data()) + static_cast<std::size_t>(at) * size_of(x.dtype()),
-            stride};
-  }
-  ConstRowsView from(Array& x, std::int64_t at) const { return {part(x, at).base, stride}; }
-  GatedInput in() { return {from(both, 0), from(both, up_at)}; }
-  GatedShape shape() const { return {both.dtype(), rows, width}; }
-
-  void run(Queue& q, Activation f) {
-    gated_activate(q, f, shape(), {out.data(), width}, in());
-    gated_activate_backward(q, f, shape(), {part(dboth, 0), part(dboth, up_at)},
-                            {dout.data(), width}, in());
-    finish(q);
-  }
-};
-
-void check_gates(Queue& q, Dtype dtype, Activation which) {
-  Function const& f = functions.at(which);
-  for (std::int64_t rows : {2, 7})
-    for (std::int64_t width : {3, 7, 64, 1000})
-      for (std::int64_t apart : {0, 3, 8}) {
-        SCOPED_TRACE(::testing::Message() << rows << " rows of " << width << " + " << apart);
-        Gates g(dtype, rows, width, apart);
-        Reals want = g.out.values(), slopes = g.dboth.values();
-        for (std::int64_t i = 0; i < rows * width; ++i) {
-          std::int64_t const at = i / width * g.stride + i % width;
-          double const gate = g.both.get(at), up = g.both.get(at + g.up_at), d = g.dout.get(i);
-          want[static_cast<std::size_t>(i)] = f(gate) * up;
-          slopes[static_cast<std::size_t>(at)] = d * up * slope(f, gate);
-          slopes[static_cast<std::size_t>(at + g.up_at)] = d * f(gate);
-        }
-        g.run(q, which);
-        expect_close(g.out, want);
-        expect_close(g.dboth, slopes, 2e-6);
-      }
-}
-
-TEST_P(Activations, Gated) {
-  for (auto const& entry : functions) check_gates(*queue, dtype, entry.first);
-}
-
-TEST_P(Activations, GatedOnAStream) {
-  tessera::test::FakeDevice device;
-  auto const stream = memory::make_stream_queue("compute");
-  check_gates(*stream, dtype, Activation::silu);
-  check_gates(*stream, dtype, Activation::gelu);
-}
-
-TEST_P(Activations, GatedGradientsInPlaceOfTheInputs) {
-  Gates apart(dtype, 5, 77, 0), here = apart;
-  apart.run(*queue, Activation::silu);
-  gated_activate_backward(*queue, Activation::silu, here.shape(),
-                          {here.part(here.both, 0), here.part(here.both, here.up_at)},
-                          {here.dout.data(), here.width}, here.in());
-  EXPECT_TRUE(here.both == apart.dboth);
 }
 
 TEST_P(Activations, CapLogits) {

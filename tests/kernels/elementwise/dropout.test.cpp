@@ -43,7 +43,7 @@ TEST(DropoutFactors, FollowThePlaceInMemory) {
     factors.pack(4, a);
     expected.pack(4, b);
     for (int i = 0; i < 16; ++i) ASSERT_EQ(a[i], b[i]);
-    ASSERT_EQ(factors.one(11), expected.one(11));
+    ASSERT_EQ(factors.factor(11), expected.factor(11));
     ASSERT_EQ(mask_key(drop), mask_key(there));
   }
 }
@@ -60,7 +60,8 @@ TEST(DropoutFactors, OneAndPackEqualTheFilledRange) {
       DropoutFactors const factors(Dropout{p, 7, 8, first});
       float filled[64];
       factors.fill(0, 64, filled);
-      for (std::uint64_t i = 0; i < 64; ++i) ASSERT_EQ(factors.one(i), filled[i]) << p << " " << i;
+      for (std::uint64_t i = 0; i < 64; ++i)
+        ASSERT_EQ(factors.factor(i), filled[i]) << p << " " << i;
       for (std::uint64_t i = 0; i + 8 <= 64; ++i) {
         float pack[8];
         factors.pack(i, pack);

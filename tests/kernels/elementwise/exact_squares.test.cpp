@@ -55,7 +55,7 @@ TYPED_TEST(ExactSquaresTest, AnyDivisionAtTilesHasTheSameDigits) {
   auto const whole = this->of({{values.data(), n}});
   for (std::int64_t const parts : {2, 4, 8, 3}) {
     std::int64_t const each = (n / parts + exact_tile - 1) / exact_tile * exact_tile;
-    ExactSum sum;  // of ranks, the last first
+    ExactSum sum;  // sum of ranks, the last first
     for (std::int64_t k = parts; k-- > 0;) {
       std::int64_t const first = std::min(n, k * each), end = std::min(n, first + each);
       std::int64_t const middle = std::min(end, first + 5 * exact_tile);

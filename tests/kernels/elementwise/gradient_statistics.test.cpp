@@ -188,7 +188,7 @@ TYPED_TEST(GradientStatisticsTest, LanesAddEveryElementOnceInAFixedOrder) {
     }
 }
 
-/// On a stream the partial sums lie in memory of the device, which later calls use again.
+/// On a stream the partial sums are in memory of the device, which later calls use again.
 TYPED_TEST(GradientStatisticsTest, OnAStream) {
   auto& device = test::FakeDevice::of_process();
   auto stream = memory::make_stream_queue("compute");

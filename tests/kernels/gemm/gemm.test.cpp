@@ -81,7 +81,7 @@ TEST_P(GemmTest, RepeatsBitForBit) {
   auto const [in, out] = GetParam();
   Matrix a(130, 257, in, 1), b(257, 95, in, 2), first(130, 95, out, 3), second(130, 95, out, 4);
   gemm(*q, {}, first.view(), a.view(), b.view());
-  std::vector<std::byte> shifted(a.bytes.size() + 64);  // the same values elsewhere in memory
+  std::vector<std::byte> shifted(a.bytes.size() + 64);  // equal values elsewhere in memory
   std::memcpy(shifted.data() + 12, a.bytes.data(), a.bytes.size());
   gemm(*q, {}, second.view(), TensorView(shifted.data() + 12, in, {130, 257}), b.view());
   EXPECT_EQ(first.bytes, second.bytes);

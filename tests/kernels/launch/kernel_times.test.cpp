@@ -11,6 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
+/// The measured times are of the clock, so time has to pass.
 void pass_time() { std::this_thread::sleep_for(std::chrono::milliseconds(3)); }
 
 TEST(KernelTimes, OutermostKernelsCountWhereTheyBelong) {

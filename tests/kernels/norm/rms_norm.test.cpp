@@ -311,7 +311,8 @@ TEST_P(RmsNorm, DeviceRulesOfTheBackwardPass) {
     }
 }
 
-/// Heads of the middle part of fused rows: each head alone (gamma of head_dim), or all together.
+/// Heads of the middle part of fused rows: each head by itself (gamma of head_dim), or all
+/// together.
 struct Fused {
   std::int64_t positions, row, first;
   int heads;

@@ -26,7 +26,8 @@ TEST(QuantizedValues, MapsAreThoseOfBitsandbytes) {
   }
 }
 
-/// Of numbers of all magnitudes, and of those around every border between two codes.
+/// Numbers of all magnitudes, and those around every border between two codes, get the nearest
+/// code.
 TEST(QuantizedValues, CodesAreTheNearest) {
   for (auto const map : maps) {
     auto const numbers = numbers_of(map);

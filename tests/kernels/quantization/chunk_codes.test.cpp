@@ -16,7 +16,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 struct Case {
   Dtype dtype;
-  CodeFormat format;
+  QuantizedFormat format;
   std::int64_t numel, count;
 };
 void PrintTo(Case const& c, std::ostream* out) {
@@ -30,7 +30,9 @@ class ChunkCodes : public ::testing::TestWithParam<Case> {
   TensorView bytes(Bytes& b) {
     return {b.data(), Dtype::uint8, {static_cast<std::int64_t>(b.size())}};
   }
-  CodeRegions regions() const { return {GetParam().format, GetParam().numel, GetParam().count}; }
+  QuantizedRegions regions() const {
+    return {GetParam().format, GetParam().numel, GetParam().count};
+  }
   Bytes encoded(Encoding const& encoding = {}) {
     Bytes out(static_cast<std::size_t>(regions().bytes()));
     encode_chunks(*queue_, bytes(out), values_.view(), regions(), encoding);
@@ -131,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ChunkCode, OfAChunkThatIsNotFiniteIsNaN) {
   auto const queue = memory::make_inline_queue("compute");
-  CodeRegions const regions{{8, 32}, 64, 1};
+  QuantizedRegions const regions{{8, 32}, 64, 1};
   for (float const bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> values(64, 1.0f), error(64, 0.25f), out(64);
@@ -149,7 +151,7 @@ TEST(ChunkCode, OfAChunkThatIsNotFiniteIsNaN) {
 
 TEST(ChunkCode, OfZerosAndTinyNumbersIsZero) {
   auto const queue = memory::make_inline_queue("compute");
-  CodeRegions const regions{{4, 32}, 64, 1};
+  QuantizedRegions const regions{{4, 32}, 64, 1};
   std::vector<float> values(64, 0.0f), out(64, 1.0f);
   values[40] = 1e-41f;
   Bytes codes(static_cast<std::size_t>(regions.bytes()));

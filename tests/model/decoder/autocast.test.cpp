@@ -73,7 +73,7 @@ std::vector<StoredCase> const& cases_of(std::string const& family) {
   return family == "gpt2" ? gpt2_cases() : family_cases(family);
 }
 
-/// Of every stored case and dtype.
+/// Returns the errors of every stored case and dtype.
 std::vector<double> errors_of(std::string const& name) {
   auto const stored = ConfigTree::read(TESSERA_TEST_DATA "/model/data/autocast.json");
   auto const& family = stored.at("families").at(name);

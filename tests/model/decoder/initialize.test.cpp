@@ -1,5 +1,6 @@
 /// Initial weights: a function of (seed, name, element), with the moments of a normal distribution.
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,6 +38,37 @@ TEST(Initialize, ValuesDoNotDependOnHowElementsAreDealt) {
           << "pieces of " << piece << " from " << first;
     }
   }
+}
+
+TEST(Initialize, ValuesDoNotDependOnThreads) {
+  auto spec = normal("transformer.wte.weight", 100003, 0.02);
+  int const before = omp_get_max_threads();
+  for (auto const kind : {Initializer::Kind::normal, Initializer::Kind::uniform}) {
+    spec.init.kind = kind;
+    spec.init.bound = 0.3;
+    omp_set_num_threads(1);
+    auto const one = values(spec, 42, 7, 99991);
+    for (int const threads : {2, 3, 8}) {
+      omp_set_num_threads(threads);
+      EXPECT_EQ(values(spec, 42, 7, 99991), one) << threads << " threads";
+    }
+  }
+  omp_set_num_threads(before);
+}
+
+/// transformers zeroes weight[padding_idx] of an nn.Embedding.
+TEST(Initialize, ThePaddingRowIsZero) {
+  auto spec = normal("model.embed_tokens.weight", 35, 0.02);
+  spec.shape = {7, 5};
+  auto expected = values(spec, 42, 0, 35);
+  std::fill_n(expected.begin() + 15, 5, 0.0f);
+  spec.init.zero_row = 3;
+  for (std::int64_t const piece : {35, 17, 4, 1})
+    for (std::int64_t first = 0; first < 35; first += piece) {
+      auto const part = values(spec, 42, first, std::min<std::int64_t>(piece, 35 - first));
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), expected.begin() + first))
+          << "pieces of " << piece << " from " << first;
+    }
 }
 
 TEST(Initialize, SeedsAndNamesHaveTheirOwnValues) {

@@ -102,7 +102,8 @@ TEST_P(OwnHead, IsRefusedWhereTokensAreWanted) {
               HasSubstr("generate with a model for the vocabulary"));
   auto options = options_of(c);
   options.lora.emplace();
-  EXPECT_THAT(refusal([&] { make_model(c.config, options); }), HasSubstr("adapters"));
+  EXPECT_THAT(refusal([&] { make_model(c.config, options); }),
+              HasSubstr("adapters freeze it; leave use_peft_lora out"));
   options = options_of(c);
   options.head->outputs = 0;
   EXPECT_THAT(refusal([&] { make_model(c.config, options); }), HasSubstr("at least one output"));

@@ -161,7 +161,7 @@ TEST_P(LlamaOfParts, RoundsAsTheFamilyDoes) {
   }
 }
 
-/// As its input is.
+/// Layer whose output is its input.
 struct Identity final : Layer {
   explicit Identity(Parameters& p) : spare(p, "spare", {.width = width}) {}
   Value forward(LayerPass&, Value const& in) const override { return in; }
@@ -198,7 +198,8 @@ TEST(ComposedLm, RefusesWhatDoesNotFitByName) {
   EXPECT_THAT(refusal([&] { ComposedLm lm(options); }), HasSubstr("no model_type"));
   options = small_options();
   options.vocabulary = 0;
-  EXPECT_THAT(refusal([&] { ComposedLm lm(options); }), HasSubstr("vocabulary"));
+  EXPECT_THAT(refusal([&] { ComposedLm lm(options); }),
+              HasSubstr("vocabulary of the composed model"));
 }
 
 /// A frozen parameter needs no gradient; the frozen layers below the first trained one neither.

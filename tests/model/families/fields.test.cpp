@@ -39,13 +39,21 @@ TEST(Fields, ErrorsNameTheField) {
     }
     return "";
   };
-  EXPECT_THAT(refusal([&] { (void)fields.integer("missing"); }), testing::HasSubstr("missing"));
-  EXPECT_THAT(refusal([&] { (void)fields.integer("no"); }), testing::HasSubstr("no"));
-  EXPECT_THAT(refusal([&] { (void)fields.integer("name"); }), testing::HasSubstr("name"));
-  EXPECT_THAT(refusal([&] { (void)fields.positive("zero"); }), testing::HasSubstr("zero"));
-  EXPECT_THAT(refusal([&] { (void)fields.positive("big"); }), testing::HasSubstr("big"));
-  EXPECT_THAT(refusal([&] { (void)fields.probability("one"); }), testing::HasSubstr("one"));
-  EXPECT_THAT(refusal([&] { (void)fields.flag("n"); }), testing::HasSubstr("n"));
+  EXPECT_THAT(refusal([&] { (void)fields.integer("missing"); }),
+              testing::StartsWith("config.json: missing is missing"));
+  EXPECT_THAT(refusal([&] { (void)fields.integer("no"); }),
+              testing::StartsWith("config.json: no is missing"));
+  EXPECT_THAT(
+      refusal([&] { (void)fields.integer("name"); }),
+      testing::StartsWith("config.json: name is \"gelu\" (a string); it must be an integer"));
+  EXPECT_THAT(refusal([&] { (void)fields.positive("zero"); }),
+              testing::StartsWith("config.json: zero is 0; it must be between 1 and"));
+  EXPECT_THAT(refusal([&] { (void)fields.positive("big"); }),
+              testing::StartsWith("config.json: big is 2147483648; it must be between 1 and"));
+  EXPECT_THAT(refusal([&] { (void)fields.probability("one"); }),
+              testing::StartsWith("config.json: one is 1; a dropout probability must be"));
+  EXPECT_THAT(refusal([&] { (void)fields.flag("n"); }),
+              testing::StartsWith("config.json: n is 3 (an integer); it must be true or false"));
 }
 
 }  // namespace

@@ -13,6 +13,32 @@ TESSERA_FAMILY_SUITE(Mistral, "mistral")
 TESSERA_FAMILY_SUITE(Qwen2, "qwen2")
 TESSERA_FAMILY_SUITE(Qwen3, "qwen3")
 
+/// Cases of tests/oracles/padding.py: a padding token in the text.
+using Padded = FamilyTest;
+INSTANTIATE_TEST_SUITE_P(Stored, Padded, testing::ValuesIn(read_cases("padding")),
+                         [](auto const& info) { return info.param.name; });
+
+TEST_P(Padded, TrainingMatchesTransformers) {
+  FamilyModel model(GetParam());
+  expect_training_matches(GetParam(), model);
+}
+
+TEST_P(Padded, TenStepsMatchTransformers) { expect_trajectory(GetParam()); }
+
+TEST_P(Padded, TheRowsOfTransformersStartAtZero) {
+  auto const model = model::make_model(GetParam().config, Dtype::fp32);
+  auto const& embedding = model->units().front().parameters.front();
+  std::vector<float> values(static_cast<std::size_t>(embedding.numel()));
+  model::initialize_parameter(embedding, 42, 0, embedding.numel(), values.data());
+  std::int64_t const width = embedding.shape[1];
+  ConfigTree::Array zero_rows;
+  for (std::int64_t row = 0; row < embedding.shape[0]; ++row)
+    if (std::all_of(values.begin() + row * width, values.begin() + (row + 1) * width,
+                    [](float x) { return x == 0.0f; }))
+      zero_rows.emplace_back(row);
+  EXPECT_EQ(ConfigTree(zero_rows).dump(), GetParam().entry.at("zero_rows").dump());
+}
+
 TEST(LlamaNumbers, SixteenBitsAreAsGoodAsTorch) {
   auto const& c = family_cases("llama")[0];
   for (Dtype const dtype : {Dtype::bf16, Dtype::fp16})

@@ -113,7 +113,8 @@ TEST(RotaryFields, WhatIsNotComputedIsRefusedByName) {
               HasSubstr("rope_type 'proportional' is not supported; supported are default"));
   EXPECT_THAT(refusal(R"("rope_scaling": {"rope_type": "longrope", "short_factor": [1, "a"]})"),
               HasSubstr("all must be numbers"));
-  EXPECT_THAT(refusal(R"("rope_scaling": {"rope_type": "linear"})"), HasSubstr("factor"));
+  EXPECT_THAT(refusal(R"("rope_scaling": {"rope_type": "linear"})"),
+              HasSubstr("factor is missing"));
   EXPECT_THAT(refusal(R"("rope_scaling": 2)"), HasSubstr("rope_scaling is"));
   EXPECT_THAT(refusal(R"("rope_parameters": {"full_attention": {"rope_theta": 1.0}})"),
               HasSubstr("rope_parameters.full_attention"));

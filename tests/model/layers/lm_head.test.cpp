@@ -53,10 +53,10 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
   }
 }
 
-/// One training pass of a head on a stream, in chunks of at most so many bytes.
+/// One training pass of a head on a stream, in chunks of at most this many bytes.
 struct Trained {
   std::vector<float> losses, dhidden, projection, gain, offset, bias;
-  std::size_t peak = 0;  ///< of the head's memory
+  std::size_t peak = 0;  ///< peak of the head's memory
 };
 /// Cross-entropy as a loss of the caller's own.
 class OwnCrossEntropy final : public LogitLoss {

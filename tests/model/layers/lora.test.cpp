@@ -103,14 +103,18 @@ TEST(LoraConfig, RoundTripsThroughTheFile) {
   }
 }
 
-std::string refusal_of_adapter(char const* key, ConfigTree value) {
-  ConfigTree config = case_of("gpt2_all").entry.at("adapter");
+std::string refusal_of_adapters(ConfigTree const& config) {
   try {
-    model::read_adapter_config(config.set(key, std::move(value)));
+    model::read_adapter_config(config);
   } catch (ConfigError const& e) {
     return e.what();
   }
   return "nothing was thrown";
+}
+
+std::string refusal_of_adapter(char const* key, ConfigTree value) {
+  ConfigTree config = case_of("gpt2_all").entry.at("adapter");
+  return refusal_of_adapters(config.set(key, std::move(value)));
 }
 
 TEST(LoraConfig, WhatIsNotComputedIsRefusedByName) {
@@ -119,13 +123,18 @@ TEST(LoraConfig, WhatIsNotComputedIsRefusedByName) {
   EXPECT_THAT(refusal_of_adapter("modules_to_save", ConfigTree::Array{"lm_head"}),
               HasSubstr("modules_to_save is [\"lm_head\"]"));
   EXPECT_THAT(refusal_of_adapter("rank_pattern", ConfigTree::object().set("c_fc", 4)),
-              HasSubstr("rank_pattern"));
+              HasSubstr("rank_pattern is {\"c_fc\":4}"));
   EXPECT_THAT(refusal_of_adapter("layers_to_transform", ConfigTree::Array{1}),
-              HasSubstr("layers_to_transform"));
-  EXPECT_THAT(refusal_of_adapter("init_lora_weights", "pissa"), HasSubstr("pissa"));
+              HasSubstr("layers_to_transform is [1]"));
+  EXPECT_THAT(refusal_of_adapter("init_lora_weights", "pissa"),
+              HasSubstr("init_lora_weights is \"pissa\""));
   EXPECT_THAT(refusal_of_adapter("some_new_option", 3), HasSubstr("some_new_option is 3"));
+  ConfigTree several = case_of("gpt2_all").entry.at("adapter");
+  several.set("use_dora", true).set("bias", "all");
+  EXPECT_THAT(refusal_of_adapters(several),
+              testing::AllOf(HasSubstr("use_dora is true"), HasSubstr("bias is \"all\"")));
   EXPECT_THAT(refusal_of_adapter("peft_type", "IA3"), HasSubstr("peft_type is 'IA3'"));
-  EXPECT_THAT(refusal_of_adapter("task_type", "SEQ_CLS"), HasSubstr("SEQ_CLS"));
+  EXPECT_THAT(refusal_of_adapter("task_type", "SEQ_CLS"), HasSubstr("task_type is 'SEQ_CLS'"));
   EXPECT_THAT(refusal_of_adapter("r", 0), HasSubstr("r is 0"));
   EXPECT_THAT(refusal_of_adapter("lora_alpha", -1), HasSubstr("lora_alpha is -1"));
   EXPECT_THAT(refusal_of_adapter("lora_dropout", 1.0), HasSubstr("lora_dropout is 1"));

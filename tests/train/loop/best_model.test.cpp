@@ -31,8 +31,8 @@ TEST(BestModel, HigherMayBeBetter) {
   EXPECT_EQ(state.best.metric, 20.0);
 }
 
-/// As Trainer's EarlyStoppingCallback: an improvement within the threshold is the best, yet counts
-/// against the patience.
+/// Trainer's EarlyStoppingCallback has this rule: an improvement within the threshold is the best,
+/// yet counts against the patience.
 TEST(BestModel, StopsAfterThePatience) {
   TrainingState state;
   BestModel best({.patience = 2, .threshold = 0.1}, state);

@@ -4,8 +4,8 @@
 
 #include <fstream>
 #include <limits>
-#include <thread>
 
+#include "becomes_true.hpp"
 #include "small_run.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/save/save_model.hpp"
@@ -73,12 +73,10 @@ TEST_F(Saves, CompletesABackgroundSaveInLaterCalls) {
   saves.save(1, SaveMode::background, SaveContent::regular);
   EXPECT_TRUE(saves.covers(1)) << "it is in flight";
   EXPECT_EQ(saves.last_saved_step(), -1);
-  for (int i = 0; i < 10000 && saves.last_saved_step() < 0; ++i) {
-    if (saves.disk_busy())
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    else
-      saves.advance();
-  }
+  EXPECT_TRUE(becomes_true([&] {
+    if (!saves.disk_busy()) saves.advance();
+    return saves.last_saved_step() >= 0;
+  }));
   EXPECT_EQ(saves.last_saved_step(), 1);
   saves.save(2, SaveMode::background, SaveContent::regular);
   saves.save(3, SaveMode::background, SaveContent::regular);  // waits for that of step 2

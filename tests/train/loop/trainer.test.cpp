@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The same directory on every rank.
+/// Job whose ranks share one directory.
 struct Job : ::testing::Test {
   Job() {
     directory = comm::broadcast_bytes(*comm, files.directory().string(), 0);

@@ -13,7 +13,7 @@ config::ResolvedConfig resolved(std::string const& json,
                                  "--do_train"};
   words.insert(words.end(), flags.begin(), flags.end());
   config::TrainingArguments a = config::parse_arguments(words);
-  if (!json.empty()) a.deepspeed = ConfigTree::parse(json, "ds.json");
+  if (!json.empty()) a.deepspeed = {ConfigTree::parse(json, "ds.json"), "ds.json"};
   return config::resolve(a, 1, 64);
 }
 

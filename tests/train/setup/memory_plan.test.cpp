@@ -147,7 +147,7 @@ TEST(PlannedSteps, GatherTheNextStepsUnitsWhileLaterOnesAreUpdated) {
     }
 }
 
-/// Of the second step: the operations of a run, with their bytes.
+/// The plan of the second step has the operations of a run with their bytes.
 TEST_P(MemoryPlanTest, SendsWhatARunSends) {
   auto const [stage, dtype, accumulation] = GetParam();
   auto const model = model::make_model(medium_gpt2(), dtype);
@@ -198,6 +198,40 @@ TEST(MemoryPlan, CountsBothSpacesOfAnOffload) {
   EXPECT_GT(resident.saving, copies) << "copies of states of a device, for the files";
   EXPECT_LE(resident.saving, copies + 4 * (std::size_t{16} << 20)) << "and the pieces on their way";
   EXPECT_EQ(offloaded.saving, 0u);
+}
+
+TEST(MemoryPlan, CountsTheWorkspaceOfCudnnsAttention) {
+  ConfigTree config = medium_gpt2();
+  config.set("n_embd", 256).set("n_head", 4);
+  auto const model = model::make_model(config, Dtype::bf16);
+  PlannedRun run{.ranks = 4, .rows = rows, .sequence = length};
+  run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+  auto const portable = plan_memory(*model, run);
+  run.cudnn.emplace();
+  auto const cudnn = plan_memory(*model, run);
+  std::size_t const bytes = rows * 4 * (2 * 64 * 128 + 4 * length);  // dP and one sum per row
+  EXPECT_EQ(portable.attention_workspace, 0u);
+  EXPECT_EQ(cudnn.attention_workspace, bytes);
+  EXPECT_EQ(cudnn.total(), portable.total() + bytes);
+  EXPECT_EQ(cudnn.device.total(), portable.device.total() + bytes);
+  EXPECT_EQ(cudnn.activations, portable.activations);
+}
+
+TEST(MemoryPlan, CudnnComputesUnlessTheOptionsExcludeIt) {
+  config::TrainingArguments arguments;
+  ASSERT_TRUE(planned_cudnn(arguments));
+  EXPECT_TRUE(planned_cudnn(arguments)->deterministic);
+  arguments.deterministic = false;
+  EXPECT_FALSE(planned_cudnn(arguments)->deterministic);
+  auto other = arguments;
+  other.device_attention = kernels::DeviceAttention::portable;
+  EXPECT_FALSE(planned_cudnn(other));
+  other = arguments;
+  other.use_cpu = true;
+  EXPECT_FALSE(planned_cudnn(other));
+  other = arguments;
+  other.device_memory = "1GiB";
+  EXPECT_FALSE(planned_cudnn(other)) << "a simulated device has the portable kernel";
 }
 
 TEST(MemoryPlan, OfInferenceHasWeightsOnly) {

@@ -60,9 +60,10 @@ TEST_F(Source, AConfigurationNameIsADirectoryOrAFile) {
 }
 
 TEST_F(Source, ErrorsNameTheFlag) {
-  EXPECT_THAT(error(ExitCode::usage), HasSubstr("--model_type"));
+  EXPECT_THAT(error(ExitCode::usage), HasSubstr("no model is named; give --model_name_or_path"));
   arguments.config_name = files.directory();
-  EXPECT_THAT(error(ExitCode::io), HasSubstr("--config_name"));
+  EXPECT_THAT(error(ExitCode::io),
+              HasSubstr(concat("--config_name ", files.directory().string(), ": there is no ")));
   files.write("config.json", R"({"model_type": "gpt2"})");
   arguments.config_overrides = "n_embd=64";
   EXPECT_THAT(error(ExitCode::usage), HasSubstr("--config_overrides cannot be combined"));

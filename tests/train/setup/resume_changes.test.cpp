@@ -196,7 +196,7 @@ TEST(ResumeChanges, WhatChangesTheStepsIsNotCalledTheSame) {
   EXPECT_THAT(engine.other, IsSupersetOf(place));
   EXPECT_THAT(engine.training,
               IsSupersetOf(changed({"fp8", "dtype", "optimizer", "beta1", "quantized_gradients",
-                                    "reproducible_world", "label_smoothing"})));
+                                    "reproducible", "label_smoothing_factor"})));
 }
 
 TEST(ResumeChanges, AttentionOfAGpuHasOtherMasksOnlyWithDropout) {

@@ -7,6 +7,7 @@
 namespace tessera::train {
 namespace {
 
+/// The measured times are of the clock, so time has to pass.
 void pass_time() { std::this_thread::sleep_for(std::chrono::milliseconds(4)); }
 
 /// Two blocks: embedding, block.0, block.1, head, then block.1 and block.0 backward.

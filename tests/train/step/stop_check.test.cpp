@@ -19,6 +19,7 @@ struct Check : ::testing::Test {
     std::vector<int> out;
     check.begin_step(previous_seconds);
     for (layer = 1; layer <= layers; ++layer) {
+      // A rank is asked once per second of the clock.
       if (layer == slow_layer) std::this_thread::sleep_for(std::chrono::milliseconds(1050));
       std::size_t const before = recording->records().size();
       check.between_layers();

@@ -6,19 +6,17 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <thread>
+
+#include "becomes_true.hpp"
 
 namespace tessera::train {
 namespace {
 
-bool becomes_true(std::function<bool()> const& condition) {
-  for (int i = 0; i < 5000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
+/// A second signal counts when it comes more than a second after the first.
+constexpr std::chrono::milliseconds later(1200);
+/// Ends a child that its signal did not end.
+constexpr std::chrono::seconds limit(30);
 
 /// In a child process, which begins with one thread. Its exit code tells the first step that fails.
 [[noreturn]] void take_signals() {
@@ -30,7 +28,7 @@ bool becomes_true(std::function<bool()> const& condition) {
   ::kill(::getpid(), SIGUSR1);
   if (!becomes_true([] { return StopRequest::signal() == SIGUSR1; })) std::_Exit(4);
   ::kill(::getpid(), SIGTERM);  // within a second: the same request again
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // nothing is to happen
   if (StopRequest::signal() != SIGUSR1) std::_Exit(5);
   std::_Exit(0);
 }
@@ -38,9 +36,9 @@ bool becomes_true(std::function<bool()> const& condition) {
 [[noreturn]] void take_the_same_signal_twice() {
   StopRequest::install();
   ::kill(::getpid(), SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  std::this_thread::sleep_for(later);
   ::kill(::getpid(), SIGTERM);
-  std::this_thread::sleep_for(std::chrono::seconds(5));
+  std::this_thread::sleep_for(limit);
   std::_Exit(0);
 }
 
@@ -51,9 +49,9 @@ bool becomes_true(std::function<bool()> const& condition) {
     if (signal_number == SIGINT) (void)!::write(STDERR_FILENO, "last words", 10);
   });
   ::kill(::getpid(), SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  std::this_thread::sleep_for(later);
   ::kill(::getpid(), SIGINT);
-  std::this_thread::sleep_for(std::chrono::seconds(5));
+  std::this_thread::sleep_for(limit);
   std::_Exit(0);
 }
 

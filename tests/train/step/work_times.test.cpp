@@ -44,6 +44,7 @@ TEST(WorkTimes, WaitsForOtherQueuesAreCounted) {
              other = memory::make_worker_queue("other");
   WorkClock clock;
   clock.begin();
+  // The time of these waits is what is measured.
   other->submit([] { std::this_thread::sleep_for(30ms); });
   compute->wait(other->record());
   other->submit([] { std::this_thread::sleep_for(30ms); });

@@ -21,7 +21,7 @@ using topology::Axis;
 using Floats = std::vector<float>;
 
 constexpr int width = 12, features = 10, samples = 4, tokens = 6;
-constexpr int parts = 2;  ///< of a sequence, and of the samples
+constexpr int parts = 2;  ///< parts of a sequence, and of the samples
 
 struct Range {
   int begin = 0, end = 0;
@@ -117,7 +117,8 @@ void add_gradient(memory::ParamProvider& provider, UnitIndex unit, Floats const&
   provider.gradient_complete(unit, queue);
 }
 
-/// As a layer of a model: weights from its provider, sums from the ranks of its axis.
+/// Acts as a layer of a model: its weights come from a provider, its sums from the ranks of its
+/// axis.
 class CommunicatingLayer {
  public:
   CommunicatingLayer(Pooling pooling, memory::AxisCommunicator& sequence)

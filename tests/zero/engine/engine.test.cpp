@@ -1,6 +1,7 @@
 /// Stages 0 to 3 on 1, 2 and 4 ranks train as a serial optimizer in double precision does.
 #include "engine_fixture.hpp"
 #include "engine_settings.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::test {
 namespace {
@@ -8,7 +9,8 @@ namespace {
 struct Scenario {
   std::string name;
   zero::EngineConfig config;
-  double tolerance = 2e-6;  ///< of master weights; one step changes them by the learning rate, 1e-2
+  /// Tolerance of master weights; one step changes them by the learning rate, 1e-2
+  double tolerance = 2e-6;
   double norm_tolerance = 2e-7;  ///< relative
 };
 void PrintTo(Scenario const& s, std::ostream* out) { *out << s.name; }

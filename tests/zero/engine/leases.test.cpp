@@ -8,7 +8,7 @@ namespace {
 
 class Leases : public ::testing::TestWithParam<int> {};
 
-/// Two units at once, both valid to the end of the scope, whatever else is gathered meanwhile.
+/// Two units at a time, both valid to the end of the scope, whatever else is gathered meanwhile.
 TEST_P(Leases, HoldTheirUnitWhileTheyLive) {
   auto config = config_of(GetParam());
   set_prefetch(config, 0);
@@ -120,7 +120,7 @@ TEST(GatheredLeases, UseNoMoreMemoryAfterTheFirstStep) {
   }
 }
 
-/// Without prefetch: the units in use and one ahead, the gradients of one unit in work and of one
+/// Without prefetch: the units in use and one ahead, the gradients of one unit in flight and of one
 /// on their way.
 TEST(GatheredLeases, TakeMemoryThatDoesNotGrowWithDepth) {
   if (session().info().world_size == 1) return;

@@ -3,6 +3,7 @@
 #include "engine_fixture.hpp"
 #include "one_bit_reference.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::test {
 namespace {
@@ -95,7 +96,7 @@ double scalar_difference(Trained& training, std::vector<zero::StateView> const& 
 template <class Trained>
 void expect_states(Trained& training, OneBitReference& reference, std::string const& what) {
   auto const states = training.engine->state();
-  reference.settle();
+  reference.average_errors();
   auto const& own = reference.rank(training.rank());
   auto const check = [&](char const* name, OneBitReference::Doubles const& want) {
     EXPECT_LT(difference(training, states, name, reference, want), 2e-4) << what << ": " << name;
@@ -115,7 +116,7 @@ void expect_states(Trained& training, OneBitReference& reference, std::string co
   check_scalar("scaling_coeff", reference.scaling);
 }
 
-/// Also after checkpoints.
+/// Updates equal the reference after checkpoints, too.
 TEST(OneBitOptimizers, EqualASerialReference) {
   for (auto const& algorithm : algorithms())
     for (std::vector<int> const& checkpoints :
@@ -249,7 +250,8 @@ struct GroupTraining {
       ++number;
     }
   }
-  using Saved = std::vector<std::vector<double>>;  ///< of all states, on all ranks of the job
+  /// Values of all states, on all ranks of the job
+  using Saved = std::vector<std::vector<double>>;
   Saved save(comm::Collectives& world, std::size_t states) {
     Saved out(states, std::vector<double>(4096));
     visit_states([&](std::size_t k, std::size_t at, float value) { out[k].at(at) = value; });
@@ -288,7 +290,7 @@ TEST(OneBitOptimizers, KeepTheirStatesOnAnyNumberOfRanks) {
       second.load(saved, at);
       auto const what = concat(algorithm.name, ", ", from, " to ", to, " ranks");
       EXPECT_EQ(second.save(*world, states), saved) << what;
-      before.settle();
+      before.average_errors();
       after.continue_from(before);
       for (int t = at + 1; t <= at + 3; ++t) second.step(t), after.step(rate_of(t));
       if (second.engine) expect_states(second, after, what);

@@ -1,9 +1,8 @@
-/// Communication goes on beside computation: while an operation is held up, the model may do
+/// Communication continues during computation: while an operation is blocked, the model may do
 /// everything that does not need it.
 #include <atomic>
 #include <functional>
 #include <future>
-#include <thread>
 
 #include "engine_fixture.hpp"
 
@@ -12,7 +11,7 @@ namespace {
 
 using namespace comm;
 
-/// Forwards to another implementation; from a chosen operation on, the lane waits until it is let
+/// Forwards to another implementation; from a chosen operation on, the queue waits until it is let
 /// go.
 class HeldUpCollectives final : public Collectives {
  public:
@@ -23,7 +22,8 @@ class HeldUpCollectives final : public Collectives {
   void hold_up(int count) {
     countdown_ = count;
     opened_ = std::promise<void>();
-    gate_->submit([opened = opened_.get_future().share()] { opened.wait(); });
+    has_opened_ = opened_.get_future().share();
+    gate_->submit([opened = has_opened_] { opened.wait(); });
     held_ = gate_->record();
     holding_ = true;
   }
@@ -33,11 +33,8 @@ class HeldUpCollectives final : public Collectives {
   }
   /// Lets go after a while, so that a test that waits wrongly fails instead of hanging.
   void let_go_after(std::chrono::milliseconds time) {
-    rescue_ = std::async(std::launch::async, [this, time] {
-      for (auto waited = std::chrono::milliseconds(0); waited < time && holding_;
-           waited += std::chrono::milliseconds(5))
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      let_go();
+    rescue_ = std::async(std::launch::async, [this, opened = has_opened_, time] {
+      if (opened.wait_for(time) == std::future_status::timeout) let_go();
     });
   }
 
@@ -109,6 +106,7 @@ class HeldUpCollectives final : public Collectives {
   std::unique_ptr<Collectives> inner_;
   std::unique_ptr<memory::Queue> gate_;
   std::promise<void> opened_;
+  std::shared_future<void> has_opened_;
   memory::Event held_;
   std::atomic<bool> holding_ = false;
   bool reached_ = false;
@@ -116,7 +114,7 @@ class HeldUpCollectives final : public Collectives {
   std::future<void> rescue_;
 };
 
-/// As Training, on a lane that can be held up.
+/// Trains like Training, on a queue that can be blocked.
 struct HeldUpTraining {
   explicit HeldUpTraining(zero::EngineConfig const& config)
       : comm(make_comm()),
@@ -141,7 +139,7 @@ struct HeldUpTraining {
 
 bool alone() { return session().info().world_size == 1; }
 
-/// A unit's reduction is under way while the gradients of the next unit are computed.
+/// A unit's reduction is in flight while the gradients of the next unit are computed.
 TEST(Overlap, BackwardContinuesWhileAReductionIsHeldUp) {
   if (alone()) return;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -164,7 +162,7 @@ TEST(Overlap, BackwardContinuesWhileAReductionIsHeldUp) {
   }
 }
 
-/// Without overlap the reduction is waited for at once.
+/// Without overlap the reduction is waited for immediately.
 TEST(Overlap, CanBeSwitchedOff) {
   if (alone()) return;
   for (int stage = 0; stage <= 3; ++stage) {

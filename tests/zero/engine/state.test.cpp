@@ -35,7 +35,7 @@ void visit_state(zero::Engine& engine, int rank, Visit visit) {
   }
 }
 
-/// The whole state on every rank.
+/// The complete state on every rank.
 States collect(Training& training) {
   States out(3, std::vector<double>(
                     static_cast<std::size_t>(training.engine->plan().parameter_count()), 0.0));

@@ -162,8 +162,7 @@ bool same_on_every_rank(std::string const& text) {
   return comm::agree(*comm, comm::broadcast_bytes(*comm, text, 0) == text);
 }
 
-/// The same calls in the same order on every rank: what keeps ranks from waiting for each other for
-/// ever.
+/// Every rank makes equal calls in one order, so that no rank waits for another for ever.
 TEST(Traffic, IsTheSameOnEveryRank) {
   for (int stage = 0; stage <= 3; ++stage)
     for (int const accumulation_steps : {1, 2})

@@ -4,11 +4,12 @@
 #include <cstdlib>
 #include <set>
 
-#include "../optim/coded_case.hpp"
+#include "../optim/quantized_case.hpp"
 #include "engine_settings.hpp"
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
+#include "tessera/optim/optimizer.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::test {
@@ -165,9 +166,9 @@ void expect_half_masters(ConfigTree const& oracle, ConfigTree const& stored, int
 }
 
 /// A training whose parameter is in codes, with one that is too small for them.
-class CodedTraining {
+class QuantizedTraining {
  public:
-  CodedTraining(optim::OptimizerSpec const& spec, int stage, Dtype dtype, std::int64_t numel)
+  QuantizedTraining(optim::OptimizerSpec const& spec, int stage, Dtype dtype, std::int64_t numel)
       : comm_(comm::make_mpi(session(), std::chrono::seconds(60))),
         compute_(memory::make_inline_queue("compute")) {
     zero::EngineConfig config;
@@ -178,7 +179,7 @@ class CodedTraining {
         {"unit", {{"small", {300}, {}, true, {}}, {"w", {numel}, {}, true, {}}}}};
     engine_ = zero::make_engine(config, units, *comm_, *compute_);
     engine_->initialize([](UnitIndex, int, std::int64_t first, std::int64_t count, float* out) {
-      for (std::int64_t i = 0; i < count; ++i) out[i] = optim::test::coded_start(first + i);
+      for (std::int64_t i = 0; i < count; ++i) out[i] = optim::test::quantized_start(first + i);
     });
   }
 
@@ -193,7 +194,7 @@ class CodedTraining {
       for (std::size_t p : {0, 1})
         for (std::int64_t i = 0; i < gradients[p].numel(); ++i)
           store(gradients[p], i,
-                rounded(optim::test::coded_gradient(i, t), dtype) *
+                rounded(optim::test::quantized_gradient(i, t), dtype) *
                     static_cast<float>(engine_->gradient_scale() / comm_->size()));
     }
     engine_->gradient_complete(first_unit, *compute_);
@@ -201,7 +202,7 @@ class CodedTraining {
   }
 
   /// Takes the state of @p other, of another stage, through fp32 copies as a checkpoint has them.
-  void resume(CodedTraining& other) {
+  void resume(QuantizedTraining& other) {
     auto const from = other.engine_->state();
     auto const to = engine_->state();
     for (std::size_t k = 0; k < from.size(); ++k)
@@ -234,14 +235,14 @@ void expect_codes(ConfigTree const& oracle, ConfigTree const& stored, int stage,
   auto const spec = optim::test::spec_of(stored);
   std::int64_t const numel = oracle.at("numel").as_int(), steps = oracle.at("steps").as_int();
   double const rate = stored.at("lr").as_double();
-  CodedTraining first(spec, stage, dtype, numel), second(spec, (stage + 1) % 4, dtype, numel);
-  optim::test::CodedParameter one(spec, numel);
+  QuantizedTraining first(spec, stage, dtype, numel), second(spec, (stage + 1) % 4, dtype, numel);
+  optim::test::QuantizedParameter one(spec, numel);
   for (std::int64_t t = 1; t <= steps; ++t) {
     if (t == steps / 2) second.resume(first);
     (t < steps / 2 ? first : second).step(t, rate);
     Floats gradients;
     for (std::int64_t i = 0; i < numel; ++i)
-      gradients.push_back(rounded(optim::test::coded_gradient(i, t), dtype));
+      gradients.push_back(rounded(optim::test::quantized_gradient(i, t), dtype));
     one.step(t, rate, gradients);
   }
   auto const expect_bits = [&](std::size_t state, Floats const& want) {
@@ -267,7 +268,7 @@ void expect_codes(ConfigTree const& oracle, ConfigTree const& stored, int stage,
 
 TEST(Trajectories, OfStatesInCodesHaveTheBitsOfOneProcess) {
   bool const all = std::getenv("TESSERA_ALL_STAGES") != nullptr;
-  auto const oracle = optim::test::coded_oracle();
+  auto const oracle = optim::test::quantized_oracle();
   int number = 0;
   for (auto const& stored : oracle.at("cases").as_array()) {
     ++number;
@@ -281,17 +282,17 @@ TEST(Trajectories, OfStatesInCodesHaveTheBitsOfOneProcess) {
 /// Codes take a byte per element and state, and 8 bytes per chunk.
 TEST(Trajectories, OfStatesInCodesTakeAFourthOfTheMemory) {
   std::int64_t const numel = std::int64_t{1} << 20;
-  CodedTraining coded(optim::make_spec("AdamW8bit"), 1, Dtype::bf16, numel),
+  QuantizedTraining quantized(optim::make_spec("AdamW8bit"), 1, Dtype::bf16, numel),
       plain(optim::make_spec("AdamW"), 1, Dtype::bf16, numel);
-  auto const bytes = static_cast<double>(coded.engine().memory().optimizer_state);
+  auto const bytes = static_cast<double>(quantized.engine().memory().optimizer_state);
   EXPECT_NEAR(bytes, 0.25 * static_cast<double>(plain.engine().memory().optimizer_state),
               0.03 * bytes);
   EXPECT_NEAR(
-      static_cast<double>(coded.engine().memory().formula),
+      static_cast<double>(quantized.engine().memory().formula),
       static_cast<double>(plain.engine().memory().formula) -
-          (8.0 - 2.0 - 8.0 / 256) * static_cast<double>(numel) / coded.engine().plan().ranks(),
+          (8.0 - 2.0 - 8.0 / 256) * static_cast<double>(numel) / quantized.engine().plan().ranks(),
       4096.0);
-  EXPECT_EQ(coded.engine().plan().alignment(), 256);
+  EXPECT_EQ(quantized.engine().plan().alignment(), 256);
 }
 
 TEST(Trajectories, OfHalfMastersAreDeepSpeeds) {

@@ -130,7 +130,7 @@ TEST(MicroStepSums, FormTheSumsOfABinaryCounter) {
   auto config = config_of(0, Dtype::fp32, 16);
   for (int steps = 1; steps <= 16; ++steps) {
     zero::detail::MicroStepSums sums(config);
-    std::vector<std::vector<float>> places(static_cast<std::size_t>(sums.places()),
+    std::vector<std::vector<float>> places(static_cast<std::size_t>(sums.copies()),
                                            std::vector<float>(numel));
     auto const at = [&](int place) {
       return memory::TensorView(places.at(static_cast<std::size_t>(place)).data(), Dtype::fp32,
@@ -144,7 +144,7 @@ TEST(MicroStepSums, FormTheSumsOfABinaryCounter) {
       if (sums.adds()) {
         sums.merge(*queue, view, at);
       } else {
-        std::ranges::copy(own, places.at(static_cast<std::size_t>(sums.place())).begin());
+        std::ranges::copy(own, places.at(static_cast<std::size_t>(sums.copy_index())).begin());
         sums.merge(*queue, at);
       }
     }
@@ -194,10 +194,10 @@ TEST(MicroStepSums, KeepsAsManyPartialSumsAsItSays) {
   for (int const steps : {1, 2, 4, 8, 64}) {
     auto const config = config_of(2, Dtype::fp32, steps);
     zero::detail::MicroStepSums sums(config);
-    EXPECT_EQ(sums.places(), std::max(1, std::countr_zero(static_cast<unsigned>(steps))));
+    EXPECT_EQ(sums.copies(), std::max(1, std::countr_zero(static_cast<unsigned>(steps))));
     for (int k = 0; k < steps; ++k) {
       sums.begin({k == 0, k + 1 == steps, k});
-      EXPECT_LT(sums.place(), sums.places()) << k << " of " << steps;
+      EXPECT_LT(sums.copy_index(), sums.copies()) << k << " of " << steps;
     }
   }
 }

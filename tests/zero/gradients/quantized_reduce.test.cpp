@@ -55,7 +55,7 @@ float gradient_of(int rank, std::int64_t i) {
 }
 
 double largest_in_chunk(std::vector<double> const& values, std::int64_t i) {
-  constexpr std::int64_t chunk = kernels::CodeFormat{}.chunk;
+  constexpr std::int64_t chunk = kernels::QuantizedFormat{}.chunk;
   std::int64_t const begin = i / chunk * chunk,
                      end = std::min(begin + chunk, static_cast<std::int64_t>(values.size()));
   double largest = 0.0;
@@ -66,11 +66,11 @@ double largest_in_chunk(std::vector<double> const& values, std::int64_t i) {
 
 /// Half a code of the chunk of element @p i. A scale may be 1/128 above its exact value.
 double half_code(std::vector<double> const& values, std::int64_t i,
-                 kernels::CodeFormat const& format) {
+                 kernels::QuantizedFormat const& format) {
   return largest_in_chunk(values, i) / (format.bits == 8 ? 254 : 14) * (1.0 + 1.0 / 128);
 }
 
-/// Of the shard of this rank: the exact sum, and the sum of half a code of each encoding.
+/// Holds the exact sum of this rank's shard, and the sum of half a code of each encoding.
 struct Reference {
   Reference(Parts const& parts, int per_node) {
     auto const n = static_cast<std::size_t>(parts.shard());
@@ -164,7 +164,7 @@ TEST(QuantizedReduce, SendsCodesInTwoLevels) {
   }
 }
 
-/// The same gradients in each step: with feedback the mean of the sums becomes exact.
+/// With equal gradients in each step and feedback the mean of the sums becomes exact.
 TEST(QuantizedReduce, FeedbackReturnsWhatCodesLose) {
   int const per_node = world() > 2 ? 2 : 1;
   constexpr int steps = 40;
@@ -240,7 +240,7 @@ TEST(QuantizedReduce, SavesWhatAllRanksAndNodesHaveLost) {
   }
 }
 
-/// The same bits as the run that saved, also where the errors start from zero.
+/// A resumed run has the bits of the run that saved, also where the errors start from zero.
 TEST(QuantizedReduce, ContinuesFromSavedErrors) {
   for (int const per_node : node_sizes())
     for (std::int64_t const reset : {3, 5, 1000}) {

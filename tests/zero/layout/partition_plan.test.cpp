@@ -74,7 +74,7 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
       ASSERT_GT(piece.numel, 0);
       EXPECT_GE(piece.partition_offset, end) << "pieces are not in partition order";
       end = piece.partition_offset + piece.numel;
-      // the same element seen from the unit's buffer and from the rank's partition
+      // one element seen from the unit's buffer and from the rank's partition
       EXPECT_EQ(slot.offset.value() + piece.parameter_offset.value(),
                 rank * unit.shard_numel + (piece.partition_offset - unit.partition_offset));
       auto& count = owners[position(piece.unit)][static_cast<std::size_t>(piece.parameter)];

@@ -26,7 +26,8 @@ zero::EngineConfig grouped(zero::EngineConfig config) {
 struct Scenario {
   std::string name;
   zero::EngineConfig config;
-  double tolerance = 2e-6;  ///< of master weights; one step changes them by the learning rate
+  /// Tolerance of master weights; one step changes them by the learning rate
+  double tolerance = 2e-6;
   double norm_tolerance = 2e-7;
 };
 void PrintTo(Scenario const& s, std::ostream* out) { *out << s.name; }

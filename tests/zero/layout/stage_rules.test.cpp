@@ -87,7 +87,7 @@ TEST(StageRules, Fp16GradientsAreDividedWhereDeepSpeedDividesThem) {
   EXPECT_EQ(rules_for(config_of(0, Dtype::fp16), 1).averaging.carried, 1.0);
 }
 
-/// As DeepSpeed's MiCS: within a group and across the copies.
+/// DeepSpeed's MiCS divides within a group and across the copies.
 TEST(StageRules, Fp16GradientsOfShardGroupsAreDividedTwice) {
   auto const averaging = [](EngineConfig const& c) {
     auto const a = rules_for(c, 2, memory::MemorySpace::host, 4).averaging;

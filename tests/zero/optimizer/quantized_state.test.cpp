@@ -31,7 +31,7 @@ TEST(QuantizedState, WritesWhatItReads) {
     for (bool const replicated : {false, true}) {
       PartitionPlan const plan(units(), ranks, kernels::quantization_chunk);
       Ownership const own{&plan, Rank(ranks - 1), replicated};
-      QuantizedState state(optim::coded_state("m", optim::Encoding::signed_codes), own,
+      QuantizedState state(optim::quantized_state("m", optim::Encoding::signed_codes), own,
                            memory::MemorySpace::host);
       std::vector<std::vector<float>> absmax, values;
       std::vector<float*> absmax_at, values_at;

@@ -45,7 +45,7 @@ TEST(MemoryStorage, HasConsecutiveUnits) {
   auto const* const first = static_cast<float const*>(all->region(1, UnitIndex(0)));
   EXPECT_EQ(all->region(1, UnitIndex(1)), first + block);
   EXPECT_EQ(all->values(1, {0, {UnitIndex(1), 16, 16}}), first + block + 16);
-  EXPECT_EQ(head->settled_region(1, UnitIndex(1)), head->region(1, UnitIndex(1)));
+  EXPECT_EQ(head->region_outside_step(1, UnitIndex(1)), head->region(1, UnitIndex(1)));
   EXPECT_NE(head->region(1, UnitIndex(1)), nullptr);
   EXPECT_EQ(all->space(1), memory::MemorySpace::host);
 }
@@ -60,7 +60,8 @@ TEST(MemoryStorage, TakesWorkingWeightsAsMasters) {
   EXPECT_EQ(storage->region(master_weights, UnitIndex(1)), s.weights->region(UnitIndex(1)));
 }
 
-/// A range is in memory while it is open, and its values are in the region after settle().
+/// A range is in memory while it is open, and its values are in the region after
+/// finish_transfers().
 TEST(DriveStorage, KeepsWhatChangesInAnOpenRange) {
   auto config = config_of("AdamW");
   auto& swap = test::states_of(config).optimizer_swap.emplace();
@@ -81,7 +82,7 @@ TEST(DriveStorage, KeepsWhatChangesInAnOpenRange) {
       storage->close(*s.compute, step,
                      changes ? StateStorage::Values::changed : StateStorage::Values::unchanged);
     }
-  storage->settle();
+  storage->finish_transfers();
   for (UnitIndex u = first_unit; u < s.plan.end_unit(); ++u)
     EXPECT_EQ(*static_cast<float*>(storage->region(1, u)), 11.0f + static_cast<float>(position(u)));
 }

@@ -65,7 +65,7 @@ TEST(SwappedStates, TilesComeAndGoInOrder) {
       }
     queue->record().wait("the tiles", std::chrono::seconds(60));
     EXPECT_EQ(wrong, 0) << buffers;
-    states.settle();
+    states.finish_transfers();
     for (std::size_t u = 0; u < numel.size(); ++u)
       for (std::int64_t i = 0; i < numel[u]; ++i)
         ASSERT_EQ(states.region(1, UnitIndex(static_cast<int>(u)))[i], values(1, u, i, 3));

@@ -1,7 +1,7 @@
 #include "transfer/buffer_pool.hpp"
 
 #include <chrono>
-#include <thread>
+#include <latch>
 
 #include "detail_fixture.hpp"
 
@@ -35,16 +35,18 @@ TEST(BufferPool, DoesNotWasteABufferOfMoreThanTwiceTheSize) {
 /// Free and new buffers wait for the delay, buffers given back later for their own event.
 TEST(BufferPool, DelaysFreeBuffers) {
   auto const comm = comm::make_loopback();
+  std::latch open(1);
   auto const queue = memory::make_worker_queue("queue");
   BufferPool pool("test", Dtype::fp32, *comm);
   pool.give_back(pool.take(10), {});
-  queue->submit([] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
+  queue->submit([&] { open.wait(); });
   pool.delay_free(queue->record());
   auto const reused = pool.take(10), fresh = pool.take(10);
   EXPECT_FALSE(reused.ready.done());
   EXPECT_FALSE(fresh.ready.done());
   pool.give_back(reused, {});
   EXPECT_TRUE(pool.take(10).ready.done());
+  open.count_down();
 }
 
 /// So each step begins with the same order, whatever the last one has left.

@@ -27,7 +27,7 @@ void expect_round_trip(Dtype dtype, std::vector<float> const& given) {
     states.push_back(values(given.size() * size_of(dtype), space));
   std::vector<float> host;
   for (int i = 0; i < 3; ++i) host.insert(host.end(), given.begin(), given.end());
-  host[0] = 8.0f;  // of the first shard only
+  host[0] = 8.0f;  // value of the first shard only
   auto const wanted = host;
   std::vector<ShardCopy> copies;
   for (std::size_t i = 0; i < states.size(); ++i)

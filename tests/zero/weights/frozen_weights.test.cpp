@@ -5,6 +5,8 @@
 
 #include "engine_fixture.hpp"
 #include "engine_settings.hpp"
+#include "tessera/memory/swap_file.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::test {
 namespace {

@@ -16,12 +16,14 @@ namespace tessera::checkpoint {
 /// "step_00000100".
 std::string step_name(std::int64_t step);
 
+/// What can be done with a checkpoint.
 enum class CheckpointState {
   complete,    ///< the manifest is valid and every shard exists with its size
   only_model,  ///< no training state (ModelFiles::only_model); no run can resume from it
   damaged,
   unreadable,  ///< the system refuses access; nothing is known about the data
 };
+/// What keeps a run from resuming from a checkpoint.
 struct CheckpointProblem {
   CheckpointState state = CheckpointState::complete;
   std::string text;           ///< what is wrong, with file names; empty when complete
@@ -30,8 +32,9 @@ struct CheckpointProblem {
 /// Looks at the manifest and the sizes of the shards; reads no tensor. Does not throw.
 CheckpointProblem examine(std::filesystem::path const& step_directory);
 
+/// The checkpoint that a run resumes from.
 struct LatestCheckpoint {
-  std::filesystem::path directory;  ///< of the checkpoint
+  std::filesystem::path directory;  ///< directory of the checkpoint
   std::int64_t step = 0;
   std::string note;  ///< empty when `latest` named it; else why another one was taken, for the log
   /// A newer checkpoint, or the one that `latest` names, is damaged or missing.
@@ -67,11 +70,12 @@ std::filesystem::path resolve_checkpoint(std::filesystem::path const& given,
                                          std::string const& tag = "",
                                          WhenDamaged when_damaged = WhenDamaged::refuse);
 
+/// A checkpoint in the list of a run's checkpoints.
 struct CheckpointInfo {
   std::string name;
   std::filesystem::path directory;
   std::int64_t step = 0;
-  std::int64_t bytes = 0;  ///< of all its files
+  std::int64_t bytes = 0;  ///< bytes of all its files
   double age_seconds = 0;  ///< since its manifest was written
   bool is_latest = false;
   bool is_complete = false;
@@ -79,7 +83,8 @@ struct CheckpointInfo {
   std::string problem;        ///< why it is not complete
   bool made_progress = true;  ///< its last step updated the weights
 };
-/// By step. Accepts a run directory too. Names that are no checkpoint's are not listed.
+/// Lists checkpoints in the order of their steps; @p checkpoints may be a run directory. Names that
+/// are no checkpoint's are not listed.
 /// @throws IoError when the directory cannot be read
 std::vector<CheckpointInfo> list_checkpoints(std::filesystem::path const& checkpoints);
 
@@ -111,7 +116,7 @@ using ProgressCall = std::function<void(std::int64_t done, std::int64_t total)>;
 /// "1.10.8" of the HDF5 library that is loaded, for --version.
 std::string hdf5_version();
 
-/// Writes virtual datasets /<state>/<tensor> in their true shapes over all shards. File names are
+/// Writes virtual datasets `/STATE/TENSOR` in their true shapes over all shards. File names are
 /// relative; elements of a missing shard read as NaN. HDF5 needs about 10 us for each source: with
 /// shards shared per node, less than a second for 1,000 ranks (docs/reference/performance.md).
 void write_view(std::filesystem::path const& file, Manifest const& manifest);

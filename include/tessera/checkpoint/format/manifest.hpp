@@ -25,9 +25,9 @@ struct ByteRange {
 /// `checksum_chunk` bytes of it.
 struct StateLocation {
   std::int64_t file_offset = 0;     ///< bytes; of the first chunk in a compressed shard
-  std::vector<std::uint64_t> xxh3;  ///< of the elements, compressed or not
+  std::vector<std::uint64_t> xxh3;  ///< checksums of the elements, compressed or not
   std::vector<ByteRange>
-      chunks;  ///< of a compressed shard: one stored chunk per checksum chunk; else empty
+      chunks;  ///< chunks of a compressed shard: one stored chunk per checksum chunk; else empty
   bool operator==(StateLocation const&) const = default;
 };
 
@@ -48,11 +48,12 @@ struct DatasetRun {
   std::size_t first_extent = 0, extents = 0;  ///< in TensorRecord::extents
 };
 
+/// A parameter of the model in a checkpoint.
 struct TensorRecord {
   std::string name;  ///< Hugging Face name
   std::vector<std::int64_t> shape;
   std::vector<std::string> aliases;   ///< further names of the same tensor (tied head)
-  Dtype dtype = Dtype::fp32;          ///< of the stored elements
+  Dtype dtype = Dtype::fp32;          ///< dtype of the stored elements
   std::vector<ExtentRecord> extents;  ///< by offset; they cover the tensor without hole or overlap
   /// The ranks that shared this tensor in the run that wrote it, such as those of one coordinate
   /// of axis expert; empty: all ranks. Any ranks may read it.
@@ -66,6 +67,7 @@ struct TensorRecord {
 /// deflate.
 enum class Compression { none, shuffle_gzip };
 
+/// A shard file of a checkpoint.
 struct ShardRecord {
   std::string file;  ///< plain file name, next to the manifest
   std::int64_t bytes = 0;
@@ -82,6 +84,7 @@ struct ReducedState {
   bool operator==(ReducedState const&) const = default;
 };
 
+/// The contents of manifest.json.
 struct Manifest {
   /// Version 1: one extent of a tensor in a shard. Version 2: several, that follow each other in
   /// one dataset; compressed shards. Version 3: reduced states.
@@ -99,9 +102,9 @@ struct Manifest {
   ConfigTree resolved_config;  ///< what the run was told and what it chose
   ConfigTree trainer_state;  ///< the train layer's own: data position, seeds, loss scaler, schedule
   ConfigTree versions;
-  /// Of a run that trains a part of its parameters: {"parameters": the others, "checksum": of
-  /// their values, "adapter_config": PEFT's, of a run with adapters}; the tensors here are those
-  /// that train. Null: every parameter trains.
+  /// Describes the parameters that do not train, where `tensors` has only those that do:
+  /// {"parameters": their names, "checksum": of their values, "adapter_config": PEFT's, of a run
+  /// with adapters}. Null: every parameter trains.
   ConfigTree frozen;
   std::int64_t checksum_chunk = 0;  ///< bytes
   std::vector<std::string> states;  ///< element-wise: "fp32", "exp_avg", "exp_avg_sq"
@@ -118,7 +121,7 @@ struct Manifest {
   }
   /// The names of `states` and `reduced_states`.
   std::vector<std::string> state_names() const;
-  /// For each reduced state: the files of this manifest with its tensors, as the only state.
+  /// Returns a manifest per reduced state: it has these files, and the tensors of that state only.
   std::vector<Manifest> reduced_manifests() const;
   /// Index in `states`. @throws DataError naming the states that exist.
   std::size_t state_index(std::string const& name) const;
@@ -130,7 +133,7 @@ struct Manifest {
     return count;
   }
   std::int64_t needed_version() const;  ///< the lowest that can say this
-  /// Of all shard files together.
+  /// Returns the sum of the sizes of all shard files.
   std::int64_t shard_bytes() const {
     std::int64_t bytes = 0;
     for (auto const& shard : shards) bytes += shard.bytes;

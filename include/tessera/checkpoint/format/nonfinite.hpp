@@ -37,7 +37,8 @@ class NonFiniteTally {
 /// messages. @pre the list is not empty
 std::string text_of(std::vector<NonFinite> const& list);
 
-/// As an array of {"tensor", "state", "count"}, and back. @throws DataError for anything else
+/// Converts a list to an array of {"tensor", "state", "count"}, and back. @throws DataError for
+/// anything else
 ConfigTree to_tree(std::vector<NonFinite> const& list);
 std::vector<NonFinite> nonfinite_from(ConfigTree const& tree);
 

@@ -16,20 +16,24 @@ struct Damage {
   std::string file;           ///< path
   std::string tensor, state;  ///< empty: the complete file
   std::int64_t first_byte = 0,
-               end_byte = 0;  ///< of the file, [first, end); equal: no range can be named
+               end_byte = 0;  ///< range of the file, [first, end); equal: no range can be named
   std::string text;           ///< the full message
 };
+/// How thoroughly verify() checks.
 struct VerifyOptions {
+  /// What is read: only the structure, or every element too.
   enum class Depth { structure, everything };
   Depth depth =
       Depth::everything;  ///< structure: manifest, sizes, what HDF5 says; no element is read
   std::size_t max_reported = 100;  ///< further damage is only counted
   ProgressCall progress = {};
 };
+/// What verify() has checked and found.
 struct VerifyReport {
   std::int64_t files = 0, tensors = 0, bytes = 0;  ///< checked
   std::int64_t damages = 0;                        ///< found; the first of them are in `found`
-  std::int64_t unreadable = 0;  ///< of these: manifest or shards that the system does not open
+  /// damages that are manifests or shards that the system does not open
+  std::int64_t unreadable = 0;
   std::vector<Damage> found;
   std::vector<std::string> problems;  ///< texts of `found`, and a last line when there are more
   bool ok() const { return damages == 0; }

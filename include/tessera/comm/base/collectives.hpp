@@ -14,14 +14,18 @@
 
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/exact_sum.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
 #include "tessera/topology/rank_groups.hpp"
 
+namespace tessera {
+class ExactSum;
+}
+
 namespace tessera::comm {
 
+/// How a reduction combines the values of the ranks.
 enum class ReduceOp { sum, max, min };
 
 /// An operation in flight, like an MPI_Request. Until it has completed, its inputs must not be
@@ -60,6 +64,8 @@ struct Parts {
   std::vector<std::int64_t> counts, offsets;
 };
 
+/// The collective operations of the ranks of a group. Every rank of the group calls them in the
+/// same order.
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -92,10 +98,11 @@ class Collectives {
   virtual Pending reduce_scatter(memory::TensorView in, StridedShards shards,
                                  memory::TensorView out, memory::WriteMode mode,
                                  memory::Event after) = 0;
-  /// In place: inout[q * stride + offset + i] = inout_q[q * stride + offset + i] for every rank q.
+  /// Gathers in place: inout[q * stride + offset + i] = inout_q[q * stride + offset + i] for every
+  /// rank q.
   virtual Pending all_gather(memory::TensorView inout, StridedShards shards,
                              memory::Event after) = 0;
-  /// From a separate input: out[q * stride + offset + i] = in_q[offset + i].
+  /// Gathers from a separate input: out[q * stride + offset + i] = in_q[offset + i].
   virtual Pending all_gather(memory::ConstTensorView in, memory::TensorView out,
                              StridedShards shards, memory::Event after) = 0;
   /// out_q[i] = in_root[q * out.numel() + i]; @p in is used on the root only.
@@ -110,9 +117,9 @@ class Collectives {
   /// Parts of different sizes. receive.counts[q] equals send.counts[rank] of rank q.
   virtual Pending all_to_all(memory::ConstTensorView in, Parts const& send, memory::TensorView out,
                              Parts const& receive, memory::Event after) = 0;
-  /// To another rank of the group. Only the two ranks make the calls, each pair in the same order.
-  /// A send completes when the peer has received it, and later operations wait for it: two ranks
-  /// that both send first wait for each other, so an exchange is an all_to_all.
+  /// Sends to another rank of the group. Only the two ranks make the calls, each pair in the same
+  /// order. A send completes when the peer has received it, and later operations wait for it: two
+  /// ranks that both send first wait for each other, so an exchange is an all_to_all.
   virtual Pending send(memory::ConstTensorView data, int to, memory::Event after) = 0;
   virtual Pending receive(memory::TensorView data, int from, memory::Event after) = 0;
 

@@ -24,7 +24,7 @@ Traffic operator-(Traffic const& now, Traffic const& before);
 /// DeepSpeed's comms logger count the bus bandwidth).
 double bus_factor(std::string const& operation, double ranks);
 
-/// Of this process since it began. From any thread.
+/// Returns the traffic of this process since it began. Any thread may call it.
 Traffic traffic_of_process();
 
 }  // namespace tessera::comm

@@ -13,15 +13,18 @@ namespace tessera::comm {
 /// automatic: by the size of each operation and the figures of the links.
 enum class Levels { automatic, flat, two };
 
-/// Of one level: the time of a small operation, and bytes per second of a large one per node.
+/// Measured figures of one level: the time of a small operation, and bytes per second of a large
+/// one per node.
 struct LinkFigures {
   double latency_seconds = 0.0;
   double bytes_per_second = 0.0;
 };
+/// The links of a rank: inside its node, and to other nodes.
 struct Links {
   LinkFigures node, network;
 };
 
+/// Which operations have two levels.
 struct TwoLevelOptions {
   Levels levels = Levels::automatic;
   std::optional<Links> links;  ///< measured when absent and needed

@@ -17,6 +17,7 @@ char const* name_of(NcclCtaPolicy policy);
 /// @throws InternalError for another name
 NcclCtaPolicy nccl_cta_policy(std::string const& name);
 
+/// What a run asks of NCCL.
 struct NcclOptions {
   /// Most multiprocessors that the kernels of NCCL take, of both communicators together, each at
   /// least one; 0: NCCL's choice
@@ -28,9 +29,10 @@ struct NcclOptions {
 /// not at all.
 enum class NcclMemoryKind { window, registered, plain };
 
+/// What a run uses of NCCL.
 struct NcclUse {
-  std::string version;    ///< of the library: "2.28.9"
-  int communicators = 0;  ///< of all ranks of the job
+  std::string version;    ///< version of the library: "2.28.9"
+  int communicators = 0;  ///< communicators of all ranks of the job
   NcclCtaPolicy cta_policy = NcclCtaPolicy::library_default;
   /// Buffers of allocate() so far by NcclMemoryKind.
   std::array<std::int64_t, 3> buffers{};
@@ -38,7 +40,7 @@ struct NcclUse {
   std::int64_t count(NcclMemoryKind kind) const { return buffers[static_cast<std::size_t>(kind)]; }
 };
 
-/// Of this process; none before NCCL has started.
+/// Returns what this process uses of NCCL; none before NCCL has started.
 std::optional<NcclUse> nccl_use();
 /// "NCCL 2.28.9 with 2 communicators, 12 buffers in symmetric windows, CTA policy zero"
 std::string nccl_use_text(NcclUse const& use);

@@ -9,6 +9,7 @@
 
 namespace tessera::data {
 
+/// The order of the training samples.
 enum class SampleOrder {
   sequential,
   random,           ///< torch.randperm with a generator seeded by seed + epoch, as Trainer reads
@@ -24,6 +25,7 @@ enum class LastMicroStep {
   exact,  ///< each sample once: the last micro-batches are shorter, some ranks may get empty ones
 };
 
+/// Samples, their order and the batches that they are read in.
 struct SamplerConfig {
   std::int64_t samples = 0;
   int ranks = 1;                        ///< data-parallel ranks
@@ -38,7 +40,7 @@ struct SamplerConfig {
   /// consecutive ones, each sample once, and LastMicroStep::drop drops an incomplete micro-batch.
   /// Ranks may get empty micro-batches in the last step of an epoch. See the order of each value.
   enum class Numbering {
-    accelerate,  ///< as below, by micro-step and rank
+    accelerate,  ///< by micro-step and rank
     by_step,     ///< micro-step i of rank r has number i * ranks + r
     by_rank,     ///< rank r has consecutive ones; their number is a power of two in a short step
   };
@@ -101,7 +103,7 @@ class Sampler {
   void prepare_epoch(std::int64_t epoch);
 
   SamplerConfig config_;
-  std::int64_t batches_ = 0;  ///< of an epoch, numbered without the ranks
+  std::int64_t batches_ = 0;  ///< micro-batches of an epoch, numbered without the ranks
   std::int64_t micro_steps_per_epoch_ = 0, steps_per_epoch_ = 0, total_steps_ = 0;
   std::int64_t prepared_epoch_ = -1;
   std::vector<std::uint32_t> permutation_;

@@ -19,6 +19,7 @@ namespace tessera::data {
 /// Without a validation file run_clm validates on the first validation_split_percentage (5) and
 /// trains on the rest, even if it does not evaluate.
 struct RecordPart {
+  /// All records, the first `percent` percent, or the rest after these.
   enum class Kind { all, first, rest };
   Kind kind = Kind::all;
   int percent = 0;  ///< 0 to 100
@@ -66,7 +67,8 @@ struct SequenceRequest {
 class TokenSequences {
  public:
   TokenSequences() = default;
-  /// From memory: ids.size() / length sequences; a remainder is dropped. Every rank needs the same.
+  /// Splits tokens in memory into ids.size() / length sequences; a remainder is dropped. Every rank
+  /// needs the same.
   TokenSequences(std::vector<std::int32_t> ids, std::int64_t length);
 
   std::int64_t count() const { return count_; }
@@ -106,8 +108,8 @@ class TokenSequences {
 /// the files hold token ids.
 TextColumn text_column_of(SequenceRequest const& request);
 
-/// The file for the sequences of this request: cache_folder/blocks_<hash of request and
-/// tokenizer>.tsrb
+/// The file for the sequences of this request: `cache_folder/blocks_HASH.tsrb`, by a hash of
+/// request and tokenizer.
 std::filesystem::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer);
 
 /// Opens the file of sequences if it is intact and was made from this text, tokenizer and request;

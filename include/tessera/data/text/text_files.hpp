@@ -22,6 +22,7 @@ std::filesystem::path kind_of_file(std::filesystem::path const& file);
 
 // How the records of text files are read.
 
+/// Whether the text of a line of a .txt file ends with its line break.
 enum class LineBreaks { keep, drop };
 /// What happens at a record that cannot be read: the run ends, or the record is left out with a
 /// warning.

@@ -39,6 +39,7 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
+  /// Whether decode() writes special tokens.
   enum class SpecialTokens { keep, skip };
   /// The text of these tokens. Bytes that are not valid UTF-8 become U+FFFD; ids without a token
   /// are skipped.
@@ -59,7 +60,7 @@ class Tokenizer {
   std::int64_t vocabulary_size() const;
   /// The largest id; a model needs max_id() + 1 embeddings.
   std::int32_t max_id() const;
-  /// From tokenizer_config.json; the largest integer if there is no limit.
+  /// Returns the limit of tokenizer_config.json; the largest integer if there is no limit.
   std::int64_t model_max_length() const;
   /// The end-of-text token's id; -1 if there is none.
   std::int32_t eos_id() const;

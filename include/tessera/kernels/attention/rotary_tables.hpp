@@ -22,6 +22,7 @@ enum class RotaryScaling {
   longrope,  ///< a factor per frequency: Ding et al., arXiv 2402.13753
 };
 
+/// The rotary position embeddings of a model, as config.json describes them.
 struct RotaryOptions {
   RotaryScaling scaling = RotaryScaling::none;
   int rotary_dim = 0;  ///< even
@@ -46,6 +47,7 @@ struct RotaryOptions {
   std::vector<double> short_factor{}, long_factor{};
 };
 
+/// Angles per position, of each pair of elements of a head.
 struct RotaryFrequencies {
   std::vector<float> inverse;      ///< [rotary_dim / 2], angle per position
   float attention_scaling = 1.0f;  ///< factor of cosines and sines

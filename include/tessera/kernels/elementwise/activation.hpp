@@ -5,6 +5,7 @@
 
 namespace tessera::kernels {
 
+/// Activation function, by the names of Hugging Face's ACT2FN.
 enum class Activation {
   gelu_new,      ///< tanh form; also gelu_pytorch_tanh and gelu_fast
   gelu,          ///< x Phi(x), by the error function
@@ -25,10 +26,12 @@ struct RowsView {
   void* base = nullptr;
   std::int64_t row_stride = 0;
 };
+/// Rows that are only read, see RowsView.
 struct ConstRowsView {
   void const* base = nullptr;
   std::int64_t row_stride = 0;
 };
+/// Rows and columns of the result of a gated activation.
 struct GatedShape {
   Dtype dtype = Dtype::fp32;
   std::int64_t rows = 0;
@@ -38,6 +41,7 @@ struct GatedShape {
 struct GatedInput {
   ConstRowsView gate, up;
 };
+/// The gradients of a GatedInput.
 struct GatedGradients {
   RowsView gate, up;  ///< overwritten; may be the inputs
 };

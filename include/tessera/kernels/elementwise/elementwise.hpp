@@ -28,7 +28,7 @@ struct GradientTarget {
 /// the numbers of the pass that launches it.
 struct DropoutPlace {
   std::uint64_t stream = 0;     ///< added to the stream of every dropout
-  std::uint64_t first_row = 0;  ///< of the tensor in the global batch
+  std::uint64_t first_row = 0;  ///< first row of the tensor in the global batch
 };
 
 /// The random numbers of a dropout. Element i of the tensor is dropped if uniform(first_element +
@@ -40,8 +40,8 @@ struct Dropout {
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;
   std::uint64_t first_element = 0;
-  /// In the queue's memory, or null: adds place->stream to `stream`, and elements_per_row for each
-  /// row before place->first_row to `first_element`.
+  /// Place in the queue's memory, or null: adds place->stream to `stream`, and elements_per_row for
+  /// each row before place->first_row to `first_element`.
   DropoutPlace const* place = nullptr;
   std::uint64_t elements_per_row = 0;
 };
@@ -69,7 +69,7 @@ void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTens
 /// Uniform random numbers in [-magnitude, magnitude).
 struct Noise {
   float magnitude = 0.0f;
-  Dropout numbers;  ///< those of this dropout, whatever its p
+  Dropout numbers;  ///< random numbers of this dropout, whatever its p
 };
 
 /// data [n] T += noise.
@@ -86,7 +86,7 @@ void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
 /// 0 on the host; at most about a quarter of a million on a device.
 std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns);
 
-/// *out = sum of in[i], in double; *out lies in memory of the queue's space. On the host in order;
+/// *out = sum of in[i], in double; *out is in memory of the queue's space. On the host in order;
 /// on CUDA thread l of 128 adds the elements l, l + 128, ... and the threads' sums are added as a
 /// tree: always the same order, another than the host's. Shapes   in [n] fp32, contiguous
 void sum(memory::Queue& q, double* out, memory::ConstTensorView in);

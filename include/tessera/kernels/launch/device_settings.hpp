@@ -4,12 +4,14 @@
 
 namespace tessera::kernels {
 
+/// Which attention kernels a device uses.
 enum class DeviceAttention {
   automatic,  ///< cuDNN's where it serves the shape, else the portable kernel
   cudnn,      ///< refuse what cuDNN does not serve
   portable,
 };
 
+/// Where a device computes GELU.
 enum class DeviceGelu {
   automatic,  ///< fused in fp16 and bf16 where that is known to pay: Hopper and later with
               ///< cuBLASLt 12.5 or newer
@@ -17,12 +19,13 @@ enum class DeviceGelu {
   separate,   ///< always a kernel of its own
 };
 
+/// The settings of all kernels of a process.
 struct DeviceSettings {
   DeviceAttention attention = DeviceAttention::automatic;
   bool tf32 = false;  ///< fp32 products on tensor cores: operands rounded to 10 bits of fraction,
                       ///< sums in fp32
   bool deterministic =
-      true;  ///< the same bits in every run: no algorithm that sums in an order of its own choice
+      true;  ///< equal bits in every run: no algorithm that sums in an order of its own choice
   DeviceGelu gelu = DeviceGelu::automatic;
   int product_multiprocessors = 0;  ///< that a matrix product is planned for; 0: all of the device
 

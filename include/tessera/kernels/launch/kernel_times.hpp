@@ -8,6 +8,7 @@
 
 namespace tessera::kernels {
 
+/// Kinds of kernels; head is the loss over the vocabulary.
 enum class Work { products, attention, head, elementwise, optimizer };
 inline constexpr int work_kinds = 5;
 char const* name_of(Work work);
@@ -20,6 +21,7 @@ class KernelTimes {
   ~KernelTimes();
   KernelTimes(KernelTimes const&) = delete;
 
+  /// All calls of one kernel.
   struct Entry {
     std::string kernel;  ///< "tessera::kernels::layer_norm"
     Work work;

@@ -25,7 +25,7 @@ struct PassSettings {
   float gradient_scale = 1.0f;  ///< loss scale / predictions of the global batch: d(sum of token
                                 ///< losses) is multiplied by it
   Recompute recompute = Recompute::none;
-  /// With Recompute::block on a device: keep the inputs of blocks in host memory.
+  /// Keeps the inputs of blocks in host memory, with Recompute::block on a device.
   bool cpu_checkpointing = false;
   /// Called before each block's forward and backward and before the head; the pass ends with the
   /// exception that it throws.
@@ -60,7 +60,7 @@ class KeyValueCache {
  public:
   virtual ~KeyValueCache() = default;
   virtual std::int64_t rows() const = 0;
-  virtual std::int64_t positions() const = 0;  ///< of each row, padding included
+  virtual std::int64_t positions() const = 0;  ///< positions of each row, padding included
   virtual std::size_t bytes() const = 0;
 };
 
@@ -70,6 +70,7 @@ struct ParameterChanges {
   std::vector<std::string> removed;  ///< ignored in the files
 };
 
+/// A causal language model: its units, and its passes with weights from a provider.
 class CausalLm {
  public:
   virtual ~CausalLm() = default;

@@ -44,6 +44,7 @@ struct ComposedOptions {
   bool tied = true;  ///< the head has the weights of the token embedding
 };
 
+/// Builds a model of embedding, layers and head.
 class ComposedLm {
  public:
   /// @throws ConfigError naming an option that is missing or out of range

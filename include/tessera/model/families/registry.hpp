@@ -30,15 +30,15 @@ struct ModelOptions {
   ModelOptions(Dtype of_weights, Dtype of_products)
       : dtype(of_weights), product_dtype(of_products) {}
 
-  Dtype dtype;                        ///< of weights, gradients and the residual stream
-  Dtype product_dtype;                ///< of matrix products and the activations between them
+  Dtype dtype;                        ///< dtype of weights, gradients and the residual stream
+  Dtype product_dtype;                ///< dtype of matrix products and the activations between them
   bool fp8 = false;                   ///< linear layers of blocks multiply in fp8 in training
   double label_smoothing = 0.0;       ///< see kernels::CrossEntropyOptions
   double neftune_noise_alpha = 0.0;   ///< noise on the embeddings in training; 0: none
   std::optional<LoraOptions> lora{};  ///< adapters train, all other parameters are frozen
   std::string frozen_parameters{};    ///< regular expression of complete names; empty: none
   std::optional<HeadOptions> head{};  ///< in place of that for the vocabulary
-  DocumentOptions documents{};        ///< of packed rows, in training and evaluation
+  DocumentOptions documents{};        ///< documents of packed rows, in training and evaluation
 };
 
 /// Builds a model from a Hugging Face config.json.

@@ -12,11 +12,12 @@ namespace tessera::model {
 
 /// Logits of some consecutive positions of a micro-batch, and where their losses go.
 struct LogitChunk {
-  std::int64_t first_position = 0;  ///< of the micro-batch: row * sequence + position in the row
-  memory::TensorView logits;        ///< [R, at least vocabulary] fp32; further columns are padding
-  memory::TensorView losses;        ///< [R] fp32, to overwrite
-  /// As logits, in the model's dtype, to overwrite with the gradient of the sum of the losses
-  /// times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
+  /// First position of the micro-batch: row * sequence + position in the row
+  std::int64_t first_position = 0;
+  memory::TensorView logits;  ///< [R, at least vocabulary] fp32; further columns are padding
+  memory::TensorView losses;  ///< [R] fp32, to overwrite
+  /// Has the shape of `logits` and the model's dtype, to overwrite with the gradient of the sum of
+  /// the losses times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
   memory::TensorView dlogits;
   /// [R] int32: the next token; -1 where none is predicted, as at the end of a row
   memory::ConstTensorView targets;
@@ -44,7 +45,7 @@ struct Batch {
   LogitLoss* loss = nullptr;  ///< null: cross-entropy of the next token
   /// [rows] their places in the data set, by which a loss finds labels; null: not known.
   std::int64_t const* samples = nullptr;
-  /// Of an evaluation: receives the number of next tokens that were the most likely one. Null:
+  /// In an evaluation it receives the number of next tokens that were the most likely one. Null:
   /// nobody wants it; else the evaluation waits for the queue. A model may leave it as it is.
   std::int64_t* hits = nullptr;
 };

@@ -6,6 +6,7 @@
 
 namespace tessera::model {
 
+/// What the ends of documents change.
 struct DocumentOptions {
   std::int32_t eod_token = -1;        ///< the last token of each document; -1: there are none
   bool reset_attention_mask = false;  ///< a token attends to the tokens of its own document only

@@ -42,7 +42,7 @@ class Backward {
   memory::ConstTensorView gradient() const;
   /// Where the gradient of an operand goes: to overwrite, or to add to what other operations gave.
   kernels::GradientTarget to(Value const& operand);
-  /// The same for a kernel that can only overwrite.
+  /// Writes the gradient of an operand with a kernel that can only overwrite.
   void write(Value const& operand, std::function<void(memory::TensorView)> const& kernel);
   /// The gradient of the operand is that of the result.
   void pass_on(Value const& operand);
@@ -65,8 +65,8 @@ class LayerPass {
   memory::Queue& queue() const;
   std::int64_t batch() const;
   std::int64_t sequence() const;
-  /// Of generation: rows hold the new tokens only, the older ones are in a key/value cache. An
-  /// operation that looks at other positions must refuse it.
+  /// Whether the pass generates: rows hold the new tokens only, and the older ones are in a
+  /// key/value cache. An operation that looks at other positions must refuse it.
   bool is_generation() const;
 
   /// Rows for the result of an operation, in the dtype of matrix products.

@@ -56,6 +56,7 @@ class Part {
 
 /// out = in W^T + b.
 struct Linear : Part {
+  /// Sizes and initial values.
   struct Options {
     std::int64_t in = 0, out = 0;
     bool bias = true;
@@ -66,6 +67,7 @@ struct Linear : Part {
 
 /// Normalization of each row.
 struct Norm : Part {
+  /// Width and kind.
   struct Options {
     std::int64_t width = 0;
     NormKind kind = NormKind::rms;
@@ -77,13 +79,14 @@ struct Norm : Part {
 /// Causal self-attention: q_proj, k_proj, v_proj, heads (rotated if the model has rotary
 /// positions), o_proj.
 struct Attention : Part {
+  /// Width, heads and what a token attends to.
   struct Options {
     std::int64_t width = 0;
     int heads = 1;
     int kv_heads = 0;         ///< fewer than heads: grouped queries; 0: as many as heads
     int head_dim = 0;         ///< 0: width / heads
     std::int64_t window = 0;  ///< a token sees that many tokens, itself included; 0: all before it
-    double dropout = 0.0;     ///< of the attention weights
+    double dropout = 0.0;     ///< dropout of the attention weights
     bool bias = false;
     double stddev = 0.02;  ///< initial weights
   };
@@ -92,6 +95,7 @@ struct Attention : Part {
 
 /// down_proj(f(gate_proj(in)) * up_proj(in)), or down_proj(f(up_proj(in))).
 struct Mlp : Part {
+  /// Widths and activation function.
   struct Options {
     std::int64_t width = 0, inner = 0;
     bool gated = true;

@@ -35,10 +35,11 @@ inline constexpr char adapter_prefix[] = "base_model.model.";
 /// What an adapter_config.json says. @throws ConfigError naming an option that Tessera does not
 /// compute, or a value out of range
 LoraOptions read_adapter_config(ConfigTree const& config);
-/// As PEFT writes it. @param base directory of the adapted model; empty: null
+/// Returns the adapter_config.json that PEFT would write. @param base directory of the adapted
+/// model; empty: null
 ConfigTree adapter_config(LoraOptions const& options, std::string const& base);
 
-/// The same with the targets and the layout of the model that @p hf_config describes.
+/// Returns @p options with the targets and the layout of the model that @p hf_config describes.
 LoraOptions complete_lora(LoraOptions options, ConfigTree const& hf_config);
 
 /// Freezes the parameters whose complete names @p pattern matches (ECMAScript regular expression).

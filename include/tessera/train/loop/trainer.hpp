@@ -7,12 +7,19 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/train/loop/training_loop.hpp"
+#include "tessera/model/families/registry.hpp"
+#include "tessera/optim/schedule.hpp"
 #include "tessera/train/setup/training_run.hpp"
-#include "tessera/train/setup/training_setup.hpp"
 #include "tessera/train/step/deadline.hpp"
+#include "tessera/train/step/evaluator.hpp"
+#include "tessera/train/step/outcome.hpp"
 
 namespace tessera::train {
+
+struct PartMakers;
+class PassTimer;
+class RunLog;
+class StopCheck;
 
 /// Learns of the events of a run, on every rank. What it throws ends the run.
 class TrainerCallback {
@@ -33,8 +40,8 @@ class TrainerCallback {
 class Trainer {
  public:
   /// Collective over all ranks of job.comm.
-  explicit Trainer(JobContext const& job) : job_(job) {}
-  virtual ~Trainer() = default;
+  explicit Trainer(JobContext const& job);
+  virtual ~Trainer();
   Trainer(Trainer const&) = delete;
   Trainer& operator=(Trainer const&) = delete;
 
@@ -50,7 +57,7 @@ class Trainer {
  protected:
   JobContext const& job() const { return job_; }
 
-  /// @param config  of Hugging Face's form @param dtype  of weights and activations
+  /// @param config of Hugging Face's form  @param options dtypes, adapters and head
   virtual std::unique_ptr<model::CausalLm> create_model(ConfigTree const& config,
                                                         model::ModelOptions const& options);
   /// The samples to train on and to evaluate; the tokenizer where there is one.
@@ -68,7 +75,7 @@ class Trainer {
   virtual double prediction_step(ModelContext const& context, model::Batch const& batch);
   /// During and after the training, and of --do_eval.
   virtual EvaluationResult evaluate(Evaluator& evaluator);
-  /// Of --do_predict.
+  /// Evaluates the test set of --do_predict.
   virtual EvaluationResult predict(Evaluator& evaluator);
   /// After the log line of a step, before the callbacks.
   virtual void log(std::int64_t step, StepOutcome const& outcome);
@@ -98,7 +105,7 @@ class Trainer {
   Deadline deadline_;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::optional<zero::PrefetchReport> reported_prefetch_;
-  std::int64_t last_step_ = 0;  ///< of the training, once it has ended
+  std::int64_t last_step_ = 0;  ///< last step of the training, once it has ended
   std::string unsaved_;  ///< why the run cannot end as done though its last step is; empty: it can
 };
 

@@ -19,6 +19,7 @@ class StatusFile {
   /// @param run_directory an existing directory; empty: nothing is written (ranks other than 0)
   StatusFile(std::filesystem::path const& run_directory, ConfigTree identity);
 
+  /// What the run does.
   enum class State { starting, running, saving, stopped_early, done, failed };
   /// @p step is completed. Writes at most once per second, except when the state changes.
   void update(State state, std::int64_t step, std::int64_t total_steps);
@@ -32,8 +33,9 @@ class StatusFile {
   /// The batch system stops this attempt after @p steps steps. @returns how many attempts in a row
   /// it stopped after at most one step, this one included
   int attempt_stops(std::int64_t steps);
-  /// For the next write: the last step is done and the model is written.
+  /// Notes for the next write that the last step is done and the model is written.
   void training_completed() { set("completed", true); }
+  /// How an attempt has ended.
   struct Ending {
     State state = State::failed;
     int exit_code = 0;
@@ -52,7 +54,7 @@ class StatusFile {
  private:
   void end(Ending const& ending);
   void write();
-  std::timed_mutex mutex_;  ///< of everything below
+  std::timed_mutex mutex_;  ///< guards everything below
   std::filesystem::path file_;
   ConfigTree document_;
   std::optional<State> state_;

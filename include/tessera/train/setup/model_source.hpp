@@ -21,7 +21,7 @@ namespace tessera::train {
 /// What is known of the weights that the run started from.
 struct WeightsOrigin {
   std::string directory;                   ///< Hugging Face directory; empty: random weights
-  std::optional<Dtype> stored_dtype = {};  ///< of the weights in it
+  std::optional<Dtype> stored_dtype = {};  ///< dtype of the weights in it
   std::string problem = {};  ///< values that the run's dtype cannot hold, by tensor; empty: none
 };
 
@@ -32,11 +32,11 @@ struct ModelSource {
   ConfigTree config;                        ///< Hugging Face config.json, overrides applied
   std::filesystem::path weights_directory;  ///< empty: random initial weights
   std::filesystem::path
-      tokenizer_directory;  ///< of --tokenizer_name, else of the model; empty: none given
+      tokenizer_directory;  ///< directory of --tokenizer_name, else of the model; empty: none given
   WeightsOrigin weights;
   std::optional<model::LoraOptions> lora;   ///< the model is adapted
   std::filesystem::path adapter_directory;  ///< empty: adapters start as PEFT's
-  model::ParameterChanges changes{};        ///< of the model, against the files of its family
+  model::ParameterChanges changes{};  ///< changes of the model, against the files of its family
   /// Rows of the embedding in the files, where the tokenizer has more tokens and the model gets a
   /// row for each, as in run_clm.py; 0: the model has the rows of its files.
   std::int64_t stored_vocabulary = 0;
@@ -66,6 +66,11 @@ ConfigTree model_config(config::TrainingArguments const& arguments);
 /// The model, for its parameters and complete configuration; null where its configuration is
 /// refused or belongs to a model that a program adds.
 std::unique_ptr<model::CausalLm> known_model(ConfigTree const& config);
+
+/// The tokens of the tokenizer in a directory where they are more than the rows of the model's
+/// embedding; else, or where either cannot be read, 0.
+std::int64_t rows_for_tokens(ConfigTree const& config,
+                             std::filesystem::path const& tokenizer_directory);
 
 /// The configuration with `tie_word_embeddings` false where the weights in the directory @p weights
 /// have a head with other values than the embedding, as transformers 5 does with a warning.

@@ -21,10 +21,11 @@
 
 namespace tessera::train {
 
+/// The data sets of a run.
 struct TrainingData {
   std::shared_ptr<data::Tokenizer> tokenizer;  ///< on one rank of each node only
   std::optional<data::TokenSequences> train, evaluation, test;
-  ConfigTree identity;  ///< of texts and tokenizer by content, for checkpoints; on rank 0
+  ConfigTree identity;  ///< identity of texts and tokenizer by content, for checkpoints; on rank 0
 };
 
 /// The files named by --train_file, --validation_file and --test_file as sequences, and the

@@ -14,7 +14,6 @@
 #include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/train/report/run_lock.hpp"
 #include "tessera/train/report/status_file.hpp"
 #include "tessera/train/setup/model_source.hpp"
 #include "tessera/train/setup/training_data.hpp"
@@ -24,6 +23,8 @@
 #include "tessera/zero/layout/parameter_subset.hpp"
 
 namespace tessera::train {
+
+class RunLock;
 
 /// What the program gives a job; all of it outlives the run.
 struct JobContext {
@@ -37,14 +38,15 @@ struct JobContext {
 
 /// Owned parts; those below use those above.
 struct TrainingRun {
-  std::unique_ptr<RunLock> lock;  ///< of the output directory, on rank 0
+  std::unique_ptr<RunLock> lock;  ///< lock of the output directory, on rank 0
   ModelSource source;
   config::ResolvedConfig config;
-  std::unique_ptr<comm::Mesh> mesh;  ///< of all ranks
+  std::unique_ptr<comm::Mesh> mesh;  ///< mesh of all ranks
   std::unique_ptr<memory::Queue> compute;
   std::unique_ptr<model::CausalLm> model;
-  zero::ParameterSubset trained;  ///< of the model: the parameters of the engine's plan
-  ConfigTree frozen;              ///< as checkpoint::Manifest::frozen
+  /// Trained part of the model: the parameters of the engine's plan
+  zero::ParameterSubset trained;
+  ConfigTree frozen;  ///< as checkpoint::Manifest::frozen
   TrainingData data;
   std::unique_ptr<zero::Weights> weights;
   zero::Engine* engine = nullptr;        ///< with --do_train the object of `weights`; else null

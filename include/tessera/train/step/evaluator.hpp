@@ -4,14 +4,20 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tessera/data/sequences/text_dataset.hpp"
 #include "tessera/train/step/model_context.hpp"
 #include "tessera/train/step/outcome.hpp"
 
+namespace tessera {
+class ExactSum;
+}
+
 namespace tessera::train {
 
+/// Computes the loss of the current weights over a data set.
 class Evaluator {
  public:
   /// @param sequences_per_pass  per_device_eval_batch_size
@@ -48,7 +54,7 @@ class Evaluator {
   std::function<void()> between_passes_;
   PredictionStep prediction_step_;
   bool exact_ = false;
-  std::vector<std::int32_t> tokens_;   ///< of the current pass
+  std::vector<std::int32_t> tokens_;   ///< tokens of the current pass
   std::vector<std::int64_t> samples_;  ///< their places in the data set
 };
 

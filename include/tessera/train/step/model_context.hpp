@@ -8,11 +8,12 @@
 
 namespace tessera::train {
 
+/// Model, weights, queue and mesh of a run.
 struct ModelContext {
   model::CausalLm& model;
   memory::WeightProvider& weights;
   memory::Queue& compute;
-  comm::Mesh& mesh;  ///< of all ranks
+  comm::Mesh& mesh;  ///< mesh of all ranks
 
   bool is_root() const { return mesh.rank() == 0; }
   /// The ranks that read different samples. Collective on the first call, see comm::Mesh::group().

@@ -1,32 +1,68 @@
 #pragma once
 /// What a step, an evaluation and a job have come to.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "tessera/comm/base/traffic.hpp"
+#include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/kernels/launch/kernel_times.hpp"
 #include "tessera/memory/stream_queue.hpp"
-#include "tessera/train/step/pass_timer.hpp"
-#include "tessera/train/step/step_requests.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
+
+/// Where the time of a step goes: kinds of kernels, waiting for other queues (communication that
+/// nothing hides, drives, copies), and the rest (gaps between kernels, the host's own work).
+struct WorkTimes {
+  std::array<double, kernels::work_kinds> kernels{};  ///< seconds, by kernels::Work
+  double waits = 0.0;                                 ///< waits of the thread that trains
+  double rest = 0.0;
+
+  double total() const;
+  /// {"products": 0.41, ..., "waits": 0.0, "rest": 0.01}, seconds
+  ConfigTree tree() const;
+  /// "products 61.0 %, attention 12.1 %, ..., waits 0.4 %, rest 1.2 %"
+  std::string text() const;
+};
+
+/// Seconds of one step on this rank. The head's forward pass belongs to backward, for it runs
+/// together with its backward pass.
+struct PhaseTimes {
+  double data = 0.0;      ///< reading the samples
+  double forward = 0.0;   ///< embedding and blocks
+  double backward = 0.0;  ///< head, blocks and embedding
+  double step = 0.0;      ///< what reduction is left, norm, update, all-gather
+  WorkTimes work;         ///< the step's time by kinds of work
+};
+
+/// What ranks ask of the training loop between two optimizer steps.
+struct StepRequests {
+  int stop = 0;            ///< 0: continue; else a signal number or StopRequest::time_limit
+  bool save = false;       ///< a resumable checkpoint was asked for
+  bool disk_busy = false;  ///< a disk queue still writes the save in flight
+  bool lock_lost = false;  ///< another job owns the output directory
+  double seconds = 0.0;    ///< that the step has taken
+
+  bool operator==(StepRequests const&) const = default;
+};
 
 /// What all ranks know about an optimizer step once it is done.
 struct StepOutcome {
   double loss = 0.0;         ///< token mean over the global batch
   std::int64_t tokens = 0;   ///< predicted, of all ranks
-  std::int64_t samples = 0;  ///< of all ranks
+  std::int64_t samples = 0;  ///< samples of all ranks
   double learning_rate = 0.0;
   zero::StepResult update;
   double seconds = 0.0;
   std::optional<PhaseTimes> phases = {};  ///< with a timer
   double data_seconds = 0.0;              ///< in which the step waited for its samples
   comm::Traffic sent = {};  ///< by the collective operations that this rank called in the step
-  memory::GraphLaunches graphs = {};  ///< of this rank in the step
-  /// Of all ranks, polled after the last backward pass; none: the step asked nobody.
+  memory::GraphLaunches graphs = {};  ///< graph launches of this rank in the step
+  /// Requests of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
 };
 

@@ -22,8 +22,9 @@ struct BestEvaluation {
   std::int64_t saved_step = -1;
 };
 
+/// How far a training has come.
 struct TrainingState {
-  std::int64_t first_step = 1;        ///< of this attempt
+  std::int64_t first_step = 1;        ///< first step of this attempt
   std::int64_t applied_steps = 0;     ///< not skipped: the position in the learning-rate schedule
   std::int64_t skipped_in_a_row = 0;  ///< steps without an update up to now
   std::int64_t tokens = 0, samples = 0;  ///< consumed by all ranks so far

@@ -18,12 +18,14 @@
 
 namespace tessera::zero {
 
+/// What a step has computed, the same on all ranks.
 struct StepResult {
   double grad_norm = 0.0;   ///< global, unscaled, before clipping
   double loss_scale = 1.0;  ///< that produced these gradients
   bool skipped = false;     ///< overflow: no weight changed, the schedule does not advance
-  /// Of an optimizer that compresses its communication: "warm-up", "compressed"; else empty. In
-  /// compressed steps grad_norm is the root mean square of the norms of the ranks' gradients.
+  /// Phase of an optimizer that compresses its communication ("warm-up" or "compressed"); else
+  /// empty. In compressed steps grad_norm is the root mean square of the norms of the ranks'
+  /// gradients.
   char const* phase = "";
   StepSums sums = {};
 };
@@ -37,8 +39,8 @@ enum class MicroStepGradients { count, are_discarded };
 /// model, then finish_step().
 class Engine : public Weights, public memory::ParamProvider {
  public:
-  /// From the next step on; the optimizer has hyperparameters beta1 and beta2. A schedule calls it
-  /// before each step, so that checkpoints need not store it.
+  /// Sets the betas from the next step on; the optimizer has hyperparameters beta1 and beta2. A
+  /// schedule calls it before each step, so that checkpoints need not store it.
   virtual void set_betas(double beta1, double beta2) = 0;
   virtual void begin_step() = 0;
   /// @param index of @p count micro-steps of the step
@@ -78,7 +80,8 @@ class Engine : public Weights, public memory::ParamProvider {
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
                                     memory::Queue& compute);
-/// On the mesh of replicas and shard groups that @p config describes. @param comm all ranks
+/// Makes an engine on the mesh of replicas and shard groups that @p config describes. @param comm
+/// all ranks
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
                                     comm::Collectives& comm, memory::Queue& compute);

@@ -12,17 +12,17 @@
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/zero/layout/engine_config.hpp"
 #include "tessera/zero/layout/offload_config.hpp"
+#include "tessera/zero/layout/parameter_subset.hpp"
 #include "tessera/zero/layout/partition_plan.hpp"
-#include "tessera/zero/layout/prefetch_report.hpp"
-#include "tessera/zero/layout/weight_fill.hpp"
 
 namespace tessera::zero {
 
 /// Memory of this rank by purpose in bytes, with the formula of the stage.
 struct MemoryReport {
   std::size_t weights = 0, gradients = 0, master_weights = 0, optimizer_state = 0, buffers = 0;
-  std::size_t formula = 0;  ///< of the first four, ZeRO paper section 3 and 5, without padding
-  std::size_t swapped = 0;  ///< on a drive, not in memory; the formula leaves it out
+  /// Formula of the first four, ZeRO paper section 3 and 5, without padding
+  std::size_t formula = 0;
+  std::size_t swapped = 0;          ///< on a drive, not in memory; the formula leaves it out
   std::size_t swapped_weights = 0;  ///< the part of `swapped` that is weights
   std::optional<SwapUse> swap;      ///< with swap files
   /// With offload from a device: bytes of all these in host memory, the parts of it that are pinned
@@ -31,6 +31,7 @@ struct MemoryReport {
   double offloaded_share = 0.0;
 };
 
+/// Weights for passes of evaluation and generation.
 class Weights : public virtual memory::WeightProvider {
  public:
   /// The plan of the parameters that train, as trained_parameters() lists them, over the ranks of a
@@ -61,7 +62,7 @@ class Weights : public virtual memory::WeightProvider {
 std::unique_ptr<Weights> make_weights(EngineConfig const& config,
                                       std::vector<memory::UnitSpec> const& units, comm::Mesh& mesh,
                                       memory::Queue& compute);
-/// On the mesh of replicas and shard groups that @p config describes.
+/// Makes weights on the mesh of replicas and shard groups that @p config describes.
 /// @param comm all ranks; outlives the weights
 std::unique_ptr<Weights> make_weights(EngineConfig const& config,
                                       std::vector<memory::UnitSpec> const& units,

@@ -9,7 +9,7 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/loss_scaler.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/optimizer_spec.hpp"
 #include "tessera/zero/layout/offload_config.hpp"
 
 namespace tessera::zero {
@@ -26,10 +26,12 @@ struct QuantizedGradients {
   std::optional<ErrorFeedback> feedback;
 };
 
+/// When gradients are divided by the number of ranks.
 enum class GradientDivision {
   after_reduction,  ///< by the predivide factor before, by the rest after (DeepSpeed's default)
   before_reduction  ///< by the number of ranks
 };
+/// Whether the gradients of the ranks are averaged or summed.
 enum class GradientAverage { mean, sum };  ///< over the ranks
 
 /// How gradients of several ranks become one. DeepSpeed's stages 1 to 3 divide before a
@@ -99,11 +101,12 @@ inline Partition partition_of(int stage, ShardedWeights const& from = {}) {
   return from;
 }
 
+/// What an engine keeps where, and how it computes a step.
 struct EngineConfig {
   Partition partition;
-  Dtype dtype = Dtype::fp32;                ///< of weights and activations
-  Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
-  Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients that are summed over micro-steps
+  Dtype dtype = Dtype::fp32;                ///< dtype of weights and activations
+  Dtype communication_dtype = Dtype::fp32;  ///< dtype of gradients on the wire
+  Dtype accumulation_dtype = Dtype::fp32;   ///< dtype of gradients that are summed over micro-steps
   int accumulation_steps = 1;
   GradientReduction reduction;
   SumOrder sum_order = SumOrder::ranks;

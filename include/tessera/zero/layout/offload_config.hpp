@@ -1,10 +1,11 @@
 #pragma once
-/// Where an engine keeps states and weights that are not in the memory of its kernels.
+/// Where an engine keeps states and weights that are not in the memory of its kernels, and how far
+/// ahead it transfers them.
 
 #include <cstdint>
 
 #include "tessera/memory/buffer.hpp"
-#include "tessera/memory/swap_transfers.hpp"
+#include "tessera/memory/swap_options.hpp"
 
 namespace tessera::zero {
 
@@ -29,7 +30,7 @@ struct WeightSwap {
   int buffer_count = 5;                       ///< shards in memory
   std::int64_t buffer_numel = 100'000'000;    ///< most elements of a shard
   std::int64_t memory_numel = 1'000'000'000;  ///< elements of the first units that stay in memory
-  /// Of the memory of a model on a device: pinned or host.
+  /// Memory space of the shards of a model on a device: pinned or host.
   memory::MemorySpace space = memory::MemorySpace::pinned;
 };
 
@@ -46,13 +47,27 @@ struct WeightOffload {
 struct OptimizerOffload {
   std::int64_t tile_numel = 4'194'304;  ///< most elements of a tile
   int buffer_count = 4;                 ///< tiles that are updated or return at a time
-  /// Of gradients and returning weights: pinned or host.
+  /// Memory space of gradients and returning weights: pinned or host.
   memory::MemorySpace space = memory::MemorySpace::pinned;
   double ratio = 1.0;  ///< least part of the elements that the host updates (Twin-Flow)
   /// From this optimizer step on the host updates while the next step computes, whose weights lack
   /// that update (section 5.2 of the paper). state() and passes of evaluation complete it first.
   /// 0: never; without optimizer_swap and ratio, and not for optimizers of complete parameters.
   std::int64_t delay_from = 0;
+};
+
+/// How far ahead of the computation the weights of stage 3 are transferred, where they are in host
+/// memory or on a drive: chosen from the times of one pass, within the limits of the buffers. The
+/// depths are the same on all ranks, the times are those of this rank.
+struct PrefetchReport {
+  std::int64_t units = 0, max_units = 0;            ///< copied and gathered ahead
+  std::int64_t read_units = 0, max_read_units = 0;  ///< read ahead from a drive; 0: there is none
+  double transfer_seconds = 0.0;  ///< seconds of copies and gathers, one after the other
+  double read_seconds = 0.0;      ///< seconds of reads
+  double compute_seconds = 0.0;   ///< between the transfers that it waited for
+  double waiting_seconds = 0.0;   ///< that no depth within the limits hides
+  double seconds() const { return transfer_seconds + read_seconds; }
+  bool operator==(PrefetchReport const&) const = default;
 };
 
 }  // namespace tessera::zero

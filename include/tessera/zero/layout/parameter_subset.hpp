@@ -1,8 +1,10 @@
 #pragma once
 /// The parameters of a model that train, and those that are frozen. Each half is partitioned by a
-/// plan of its own.
+/// plan of its own. How a caller gives both their initial values.
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tessera/memory/param_provider.hpp"
@@ -20,5 +22,10 @@ struct ParameterSubset {
 
 ParameterSubset trained_parameters(std::vector<memory::UnitSpec> const& units);
 ParameterSubset frozen_parameters(std::vector<memory::UnitSpec> const& units);
+
+/// Writes @p numel fp32 values of a parameter, from element @p first on, to @p out. @p parameter is
+/// the index of the parameter in the model's unit.
+using WeightFill = std::function<void(memory::UnitIndex unit, int parameter, std::int64_t first,
+                                      std::int64_t numel, float* out)>;
 
 }  // namespace tessera::zero

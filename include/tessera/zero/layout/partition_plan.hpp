@@ -21,6 +21,7 @@ namespace tessera::zero {
 using memory::first_unit;
 using memory::UnitIndex;
 
+/// A parameter in the flat buffer of its unit.
 struct ParameterSlot {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -34,6 +35,7 @@ struct ParameterSlot {
   bool operator==(ParameterSlot const&) const = default;
 };
 
+/// A unit's flat buffer and its shards.
 struct UnitLayout {
   std::string name;
   std::vector<ParameterSlot> parameters;
@@ -41,7 +43,7 @@ struct UnitLayout {
   /// coordinate of an axis of the mesh (experts) is on the ranks with that coordinate.
   std::vector<Rank> owners;
   std::int64_t numel = 0;            ///< parameters only
-  std::int64_t shard_numel = 0;      ///< elements a rank owns, padding included
+  std::int64_t shard_numel = 0;      ///< owned elements per rank, padding included
   std::int64_t padded_numel = 0;     ///< owners * shard_numel
   PartitionOffset partition_offset;  ///< first element of this unit's shard in a rank's partition
 
@@ -78,15 +80,16 @@ struct ShardExtent {
   bool operator==(ShardExtent const&) const = default;
 };
 
-/// Of the parameters and shards of a plan, in elements: with states per chunk a chunk is on one
-/// rank, so that its largest magnitude needs no communication and is the same for any number of
-/// ranks.
+/// Returns the alignment of the parameters and shards of a plan in elements: with states per chunk
+/// a chunk is on one rank, so that its largest magnitude needs no communication and is the same for
+/// any number of ranks.
 std::int64_t alignment_for(optim::OptimizerSpec const& optimizer);
 
 /// Shape of a state of @p extent of a parameter with @p shape: its rows are the first dimension,
 /// its columns all others.
 std::vector<std::int64_t> state_shape(std::vector<std::int64_t> const& shape, optim::Extent extent);
 
+/// Which rank owns which elements of all units.
 class PartitionPlan {
  public:
   static constexpr std::int64_t default_alignment =

@@ -16,6 +16,7 @@ struct StepValues {
   std::vector<double> addends;
   std::array<std::int64_t, count> counts{};  ///< each summed; the sums are below 2^53
 };
+/// The sums of the StepValues of all ranks.
 struct StepSums {
   double addends = 0.0;
   std::array<std::int64_t, StepValues::count> counts{};

@@ -59,7 +59,7 @@ std::int64_t read_chunk(Manifest const& manifest, ShardFiles& files, ExtentState
 /// level 1 (quick) to 9 (small)
 void compress_chunk(float const* data, std::int64_t numel, std::int64_t chunk_numel, int level,
                     std::vector<char>& stored);
-/// More bytes than a chunk of so many elements can take.
+/// More bytes than a chunk of this many elements can take.
 std::int64_t max_stored_bytes(std::int64_t chunk_numel);
 /// The first @p bytes of the chunk's elements. Nothing beyond the chunk is ever written, whatever
 /// the stream says.

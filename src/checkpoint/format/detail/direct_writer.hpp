@@ -59,7 +59,7 @@ class DirectWriter {
     std::int64_t offset = 0, bytes = 0;
   };
   std::vector<Kept> kept_;
-  std::vector<char> kept_bytes_;  ///< of all, in order
+  std::vector<char> kept_bytes_;  ///< kept bytes of all of them, in order
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t filled_ = 0, written_ = 0;  ///< parts; part k is in parts_[k % 2]

@@ -25,8 +25,8 @@ class File {
   /// A new file; one that exists is an error.
   static File create(std::filesystem::path const& path);
   static File open_write(std::filesystem::path const& path);
-  /// For write_aligned(), past the page cache (O_DIRECT); not open where the file system is not a
-  /// local one or has no such way.
+  /// Opens a file for write_aligned() past the page cache (O_DIRECT); it is not open where the file
+  /// system is not a local one or has no such way.
   static File open_direct(std::filesystem::path const& path);
   ~File();
   File(File&& other) noexcept;
@@ -44,7 +44,7 @@ class File {
   /// rest may go the ordinary way
   std::int64_t write_aligned(void const* data, std::int64_t bytes, std::int64_t offset);
   /// Reserves space without changing the size, so that a full file system shows itself before the
-  /// work and the data lies in one run; where that is not supported nothing happens.
+  /// work and the data is in one run; where that is not supported nothing happens.
   void reserve(std::int64_t bytes);
   void truncate(std::int64_t bytes);
   void sync();

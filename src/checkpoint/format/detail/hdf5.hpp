@@ -90,7 +90,7 @@ std::int64_t integer_attribute(hid_t object, char const* name);
 namespace tessera::checkpoint::detail {
 
 /// Runs of a tensor's elements as HDF5 hyperslabs.
-constexpr std::size_t max_dimensions = 8;  ///< of a tensor in a manifest
+constexpr std::size_t max_dimensions = 8;  ///< most dimensions of a tensor in a manifest
 
 /// A run of a tensor's elements in row-major order that is a hyperslab (start, count) of its shape.
 struct Hyperslab {

@@ -119,7 +119,7 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
   }
   DirectWriter writer(path);
   shard.bytes = writer.file().size();
-  std::size_t state = 0;  // of all layers
+  std::size_t state = 0;  // index of the state over all layers
   for (std::size_t layer = 0; layer < from.layers.size(); ++layer)
     for (std::size_t s = 0; s < from.layers[layer].states.size(); ++s, ++state)
       for (std::size_t i = 0; i < extents.size(); ++i) {

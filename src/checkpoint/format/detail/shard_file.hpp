@@ -15,7 +15,7 @@ namespace tessera::checkpoint::detail {
 /// Ranks that follow each other and share a shard file. Their parts of a tensor are one run of its
 /// elements and one dataset.
 struct RankGroup {
-  int index = 0;  ///< of the file
+  int index = 0;  ///< index of the file
   Rank first = first_rank;
   int count = 1;
   Rank end() const { return Rank(value(first) + count); }
@@ -29,15 +29,15 @@ struct ShardIdentity {
   std::string run_id;
   std::int64_t step = 0;
   RankGroup group;
-  int ranks = 0;  ///< of the run
+  int ranks = 0;  ///< ranks of the run
   int zero_stage = 0;
 };
 
 /// What the ranks of a file own of one tensor: a run of its elements, one dataset for each state.
 struct RunLayout {
   std::vector<std::string> states;
-  std::string name;                 ///< of the tensor
-  std::vector<std::int64_t> shape;  ///< of the tensor
+  std::string name;                 ///< name of the tensor
+  std::vector<std::int64_t> shape;  ///< shape of the tensor
   std::int64_t offset = 0, numel = 0;
   std::vector<std::int64_t> part_ranks,
       part_offsets;  ///< owners, and the first element of what each owns
@@ -68,7 +68,7 @@ struct WrittenShard {
   };
   std::vector<Bad> nonfinite = {};
 
-  /// As flat words, to send to another rank and back.
+  /// Packs the record into flat bytes, which another rank unpacks.
   std::string pack() const;
   static WrittenShard unpack(std::string const& bytes);
 };
@@ -82,8 +82,8 @@ void create_shard_structure(std::filesystem::path const& file, ShardIdentity con
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, Rank rank, StateViews const& states,
                         std::int64_t checksum_chunk);
-/// The same with elements that are made as they are written, one checksum chunk at a time: what is
-/// larger than memory.
+/// Fills a shard with elements that are made as they are written, one checksum chunk at a time, so
+/// that states may be larger than memory.
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, Rank rank, StreamedStates const& states,
                         std::int64_t checksum_chunk);
@@ -93,7 +93,7 @@ struct LayerExtent {
   std::size_t layer = 0;
   zero::ShardExtent extent;
 };
-/// Those of @p rank in the order of WrittenShard::extents.
+/// Returns the extents of @p rank in the order of WrittenShard::extents.
 std::vector<LayerExtent> layer_extents(zero::PartitionPlan const& plan, StateLayers const& layers,
                                        Rank rank);
 

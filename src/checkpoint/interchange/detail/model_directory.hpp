@@ -23,7 +23,7 @@ WeightsOf weights_in(Manifest const& manifest);
 std::vector<std::filesystem::path> write_config(std::filesystem::path const& directory,
                                                 Manifest const& manifest, Dtype dtype);
 
-/// Writes the fp32 weights of shards that lie in @p manifest.directory as safetensors in @p dtype
+/// Writes the fp32 weights of shards that are in @p manifest.directory as safetensors in @p dtype
 /// next to them, with config.json. Streamed; every chunk is checked. @return the files
 std::vector<std::filesystem::path> write_model_directory(Manifest const& manifest, Dtype dtype);
 

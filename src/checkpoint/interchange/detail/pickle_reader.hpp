@@ -44,7 +44,7 @@ class Pickle {
   Pickle(std::string text, std::string source);
 
   PickleValue root() const;
-  std::size_t bytes() const { return text_.size(); }  ///< of the pickle, STOP included
+  std::size_t bytes() const { return text_.size(); }  ///< bytes of the pickle, STOP included
   std::size_t values() const { return nodes_.size(); }
   std::string const& source() const { return source_; }
   PickleValue value(Id id) const;
@@ -53,7 +53,7 @@ class Pickle {
   friend class PickleValue;
   friend class PickleMachine;
   struct Range {
-    std::uint32_t at = 0, bytes = 0;  ///< in text_
+    std::uint32_t begin = 0, bytes = 0;  ///< in text_
   };
   struct Node {
     Kind kind = Kind::none;
@@ -68,7 +68,7 @@ class Pickle {
         items;  ///< tuple, list; dict and object: key, value, key, value, ... or elements
   };
   std::string_view view(Range range) const {
-    return std::string_view(text_).substr(range.at, range.bytes);
+    return std::string_view(text_).substr(range.begin, range.bytes);
   }
 
   std::string text_, source_;
@@ -101,7 +101,8 @@ class PickleValue {
   /// Elements of a list or tuple.
   std::size_t size() const;
   PickleValue operator[](std::size_t i) const;
-  /// Of a dict: calls on_member(key, value) in order; keys are strings, none is listed twice.
+  /// Calls on_member(key, value) for each member of a dict in order; keys are strings, none is
+  /// listed twice.
   template <class OnMember>
   void each_member(OnMember&& on_member) const {
     check_members();
@@ -109,7 +110,7 @@ class PickleValue {
     for (std::size_t i = 0; i + 1 < items.size(); i += 2)
       on_member(PickleValue(*pickle_, items[i]).as_text(), PickleValue(*pickle_, items[i + 1]));
   }
-  /// Of a dict with keys of any kind: pairs one after the other.
+  /// Returns the number of pairs of a dict with keys of any kind.
   std::size_t pairs() const;
   PickleValue pair_key(std::size_t i) const { return PickleValue(*pickle_, node().items[2 * i]); }
   PickleValue pair_value(std::size_t i) const {
@@ -124,8 +125,8 @@ class PickleValue {
   /// "module name" of a global.
   std::string global_name() const;
 
-  /// As JSON for a record: numbers, texts, lists, dicts with text keys; anything else becomes its
-  /// description. At most 64 levels deep and 10,000 values.
+  /// Converts the value to JSON for a record: numbers, texts, lists, dicts with text keys; anything
+  /// else becomes its description. At most 64 levels deep and 10,000 values.
   ConfigTree to_tree() const;
 
   [[noreturn]] void fail(std::string const& what) const;

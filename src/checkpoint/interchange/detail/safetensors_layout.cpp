@@ -65,7 +65,7 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorHeader> tensors, Dtype dt
         safetensors_header(tensors_, first(file), last(file), dtype, {{"format", "pt"}}));
     auto at = static_cast<std::int64_t>(headers_.back().size());
     for (std::size_t i = first(file); i < last(file); ++i) {
-      places_.push_back({file, at});
+      locations_.push_back({file, at});
       at += sizes[i];
     }
     bytes_.push_back(at);
@@ -88,7 +88,7 @@ bool SafetensorsLayout::is_weights(std::string const& file) const {
 std::string SafetensorsLayout::index_text() const {
   std::map<std::string, std::string> weight_map;
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    weight_map[tensors_[i].name] = name(places_[i].file);
+    weight_map[tensors_[i].name] = name(locations_[i].file);
   std::string out = concat("{\n  \"metadata\": {\n    \"total_parameters\": ", parameters_,
                            ",\n    \"total_size\": ", data_bytes_, "\n  },\n  \"weight_map\": {");
   char const* separator = "\n";

@@ -46,12 +46,12 @@ class SafetensorsLayout {
   std::size_t last(std::size_t file) const {
     return file + 1 < files() ? first_[file + 1] : tensors_.size();
   }
-  struct Place {
+  struct Location {
     std::size_t file = 0;
     std::int64_t offset = 0;  ///< bytes, of the first element
   };
-  Place const& place(std::size_t tensor) const { return places_[tensor]; }
-  std::string index_text() const;  ///< of model.safetensors.index.json
+  Location const& location(std::size_t tensor) const { return locations_[tensor]; }
+  std::string index_text() const;  ///< index text of model.safetensors.index.json
 
  private:
   std::vector<TensorHeader> tensors_;
@@ -59,7 +59,7 @@ class SafetensorsLayout {
   std::vector<std::size_t> first_{0};
   std::vector<std::string> headers_;
   std::vector<std::int64_t> bytes_;
-  std::vector<Place> places_;
+  std::vector<Location> locations_;
   std::int64_t data_bytes_ = 0, parameters_ = 0;
 };
 

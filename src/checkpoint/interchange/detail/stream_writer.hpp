@@ -18,7 +18,7 @@ namespace tessera::checkpoint::detail {
 /// straight to the system.
 class SequentialFile {
  public:
-  /// @param expected_bytes reserved at once; more may be written
+  /// @param expected_bytes reserved immediately; more may be written
   SequentialFile(std::filesystem::path path, std::int64_t expected_bytes)
       : pending_(std::move(path)) {
     pending_.file().reserve(expected_bytes);

@@ -42,7 +42,7 @@ struct TensorLocation {
   std::vector<std::int64_t> strides;  ///< elements; empty: contiguous
   std::int64_t file_offset = 0;       ///< bytes, of the first element
   std::int64_t numel = 0;
-  std::uint64_t storage = 0;  ///< the same for tensors that share a storage
+  std::uint64_t storage = 0;  ///< number of the storage, equal for tensors that share it
   bool same_as(TensorLocation const& other) const {
     return file_offset == other.file_offset && shape == other.shape;
   }

@@ -92,7 +92,8 @@ std::vector<std::string> state_names_in(PickleValue const& state, std::string co
   std::vector<std::string> present;
   for (std::size_t i = 0; i < state.pairs(); ++i) {
     std::string const name = state.pair_key(i).as_text();
-    bool const is_counter = name == "step" || name == "mu_product";  // of NAdam: follows from step
+    // NAdam's counters follow from the step.
+    bool const is_counter = name == "step" || name == "mu_product";
     auto const value = state.find(name);
     if (!is_counter && value && !value->is_none()) present.push_back(name);
   }

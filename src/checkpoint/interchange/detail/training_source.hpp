@@ -94,7 +94,7 @@ struct TrainingSource {
   std::int64_t global_steps = 0, skipped_steps = 0, samples = 0;
   std::int64_t optimizer_steps = 0;      ///< as the optimizer's states count them; 0: they do not
   bool has_stateless_optimizer = false;  ///< SGD without momentum
-  std::optional<optim::LossScalerState> loss_scaler;  ///< of a dynamic one
+  std::optional<optim::LossScalerState> loss_scaler;  ///< state of a dynamic loss scaler
   ConfigTree config;                                  ///< the other program's own
   std::string version;
 

@@ -13,7 +13,7 @@ namespace tessera::checkpoint::detail {
 
 struct ZipMember {
   std::string name;
-  std::int64_t offset = 0;  ///< of the content, bytes from the start of the file
+  std::int64_t offset = 0;  ///< offset of the content, bytes from the start of the file
   std::int64_t bytes = 0;
   std::uint32_t crc32 = 0;
 };

@@ -183,7 +183,7 @@ bool is_model_alone(SaveRequest const& request) {
   return request.model_files && request.model_files->only_model;
 }
 
-/// Before the manifest: a directory with a manifest is complete.
+/// Writes the model before the manifest: a directory with a manifest is complete.
 void write_model(ModelFiles const& files, Manifest const& manifest) {
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   write_model_directory(manifest, files.dtype);

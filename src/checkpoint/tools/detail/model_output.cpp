@@ -16,20 +16,13 @@ namespace fs = std::filesystem;
 
 bool is_file(fs::path const& output) { return output_format(output) != OutputFormat::directory; }
 
-bool is_vocabulary(fs::path const& file) {
-  return std::ranges::any_of(
-      std::initializer_list<char const*>{"tokenizer.json", "vocab.json", "tokenizer.model",
-                                         "spiece.model", "vocab.txt"},
-      [&](char const* name) { return file.filename() == name; });
-}
-
 /// Copies the files of the first place that has a tokenizer, or of a model any. A place that cannot
 /// be read is one that has none.
 void copy_first(std::vector<fs::path> const& places, Companions which, fs::path const& output,
                 std::vector<fs::path>& copies) {
   for (auto const& place : places) {
     auto const files = companion_files(place, which);
-    if (which == Companions::tokenizer && std::ranges::none_of(files, is_vocabulary)) continue;
+    if (which == Companions::tokenizer && !has_vocabulary(place)) continue;
     for (auto const& from : files) {
       std::error_code error;
       fs::path const to = output / companion_name(from);
@@ -105,8 +98,8 @@ PreparedOutput prepare_output(OutputRequest const& request) {
   return prepared;
 }
 
-std::vector<fs::path> copy_companions(fs::path const& checkpoint, ConfigTree const& resolved_config,
-                                      fs::path const& output) {
+std::vector<fs::path> companion_places(fs::path const& checkpoint,
+                                       ConfigTree const& resolved_config) {
   fs::path const absolute = fs::absolute(checkpoint).lexically_normal();
   std::vector<fs::path> places{absolute, absolute.parent_path().parent_path(),
                                absolute.parent_path()};
@@ -116,6 +109,10 @@ std::vector<fs::path> copy_companions(fs::path const& checkpoint, ConfigTree con
         if (std::string const place = given->get_string("value", ""); !place.empty())
           places.emplace_back(fs::is_regular_file(place) ? fs::path(place).parent_path()
                                                          : fs::path(place));
+  return places;
+}
+
+std::vector<fs::path> copy_companions(std::vector<fs::path> const& places, fs::path const& output) {
   std::vector<fs::path> copies;
   copy_first(places, Companions::tokenizer, output, copies);
   copy_first(places, Companions::model, output, copies);

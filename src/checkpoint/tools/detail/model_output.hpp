@@ -13,7 +13,7 @@
 namespace tessera::checkpoint::detail {
 
 enum class OutputFormat { directory, safetensors, torch, hdf5 };
-/// By the suffix: .safetensors; .bin, .pt, .pth; .h5, .hdf5; else a directory.
+/// Returns the format by the suffix: .safetensors; .bin, .pt, .pth; .h5, .hdf5; else a directory.
 OutputFormat output_format(std::filesystem::path const& output);
 
 /// What is known before the first byte is written.
@@ -29,16 +29,18 @@ struct PreparedOutput {
 };
 
 /// Makes the directory of the output and removes what runs that no longer live left of it.
-/// @throws UsageError when the output lies in the checkpoint, is of the other kind, or holds a
+/// @throws UsageError when the output is in the checkpoint, is of the other kind, or holds a
 /// model that is not to be replaced; IoError when there is too little space or no right
 PreparedOutput prepare_output(OutputRequest const& request);
 
-/// Copies the tokenizer's files and generation_config.json into a model directory: from the
-/// checkpoint's directory or those above it (the run, DeepSpeed's save_dir), else from where the
-/// run took its tokenizer and model.
+/// Where the files next to the weights of a checkpoint are: its directory or those above it (the
+/// run, DeepSpeed's save_dir), else where the run took its tokenizer and model.
+std::vector<std::filesystem::path> companion_places(std::filesystem::path const& checkpoint,
+                                                    ConfigTree const& resolved_config);
+/// Copies the tokenizer's files and generation_config.json into a model directory, each kind from
+/// the first of the places that has it.
 /// @return the copies
-std::vector<std::filesystem::path> copy_companions(std::filesystem::path const& checkpoint,
-                                                   ConfigTree const& resolved_config,
+std::vector<std::filesystem::path> copy_companions(std::vector<std::filesystem::path> const& places,
                                                    std::filesystem::path const& output);
 
 }  // namespace tessera::checkpoint::detail

@@ -22,7 +22,7 @@ std::string only_weights(fs::path const& directory) {
                 directory.string());
 }
 
-/// Where a parameter's module stands in its block in transformers 4 and 5, as far as that is not
+/// Index of a parameter's module in its block in transformers 4 and 5, as far as that is not
 /// the order of the unit: norms come behind attention and perceptron in the families with
 /// self_attn, before them in GPT-NeoX; norms of queries and keys, and Phi-3's joint projection,
 /// behind the output's.
@@ -34,7 +34,7 @@ int place_in_block(std::string const& name) {
   return has(".mlp.") ? 2 : 3;
 }
 
-/// In the order of model.named_parameters().
+/// Returns the parameters in the order of model.named_parameters().
 Parameters module_order(std::vector<memory::UnitSpec> const& units) {
   Parameters all;
   for (auto const& unit : units) {

@@ -1,0 +1,178 @@
+#include "attention/attention_cudnn.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "attention/plan_room.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/planning.hpp"
+
+namespace tessera::kernels::detail {
+namespace {
+
+struct Measured {
+  int major;
+  bool deterministic;
+  std::int64_t batch;
+  int heads, kv_heads;
+  std::int64_t sequence;
+  int head_dim;
+  double megabytes;  ///< 10^6 bytes
+};
+
+AttentionConfig config_of(Measured const& m) {
+  return {Dtype::bf16, {m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim}, {}};
+}
+
+/// Workspaces of the backward plans of cuDNN 9.26 (frontend 1.32), built from the properties of an
+/// A100, H100 and B200 without a device. 9.19 has the same on the H100.
+std::vector<Measured> const measured{
+    {8, true, 4, 12, 12, 1024, 64, 100.860},  {8, false, 4, 12, 12, 1024, 64, 25.363},
+    {8, true, 2, 32, 8, 1000, 128, 167.242},  {8, false, 2, 32, 8, 1000, 128, 98.560},
+    {8, true, 1, 32, 8, 8192, 128, 4430.234}, {8, true, 1, 16, 16, 17, 80, 0.132},
+    {9, true, 4, 12, 12, 1024, 64, 100.860},  {9, false, 4, 12, 12, 1024, 64, 12.780},
+    {9, true, 4, 12, 12, 1000, 64, 100.856},  {9, true, 2, 32, 8, 1000, 128, 167.242},
+    {9, false, 2, 32, 8, 2048, 128, 134.742}, {9, true, 2, 32, 32, 2048, 128, 537.395},
+    {9, true, 1, 16, 16, 512, 128, 8.422},    {9, true, 1, 16, 16, 17, 80, 0.263},
+    {9, false, 1, 16, 16, 17, 80, 0.088},     {10, true, 4, 12, 12, 1024, 64, 0.197},
+    {10, false, 4, 12, 12, 1024, 64, 12.780}, {10, true, 2, 32, 8, 1000, 128, 65.792},
+    {10, false, 2, 32, 8, 1000, 128, 65.792}, {10, true, 1, 32, 8, 8192, 128, 269.484},
+    {9, true, 1, 16, 16, 2048, 256, 134.349}, {9, true, 1, 16, 8, 2048, 192, 159.515},
+    {9, false, 1, 16, 8, 2048, 256, 67.240}};
+
+TEST(CudnnWorkspace, IsThatOfTheBuiltPlans) {
+  for (auto const& m : measured) {
+    double const megabytes =
+        static_cast<double>(cudnn_backward_workspace(config_of(m), {m.deterministic, m.major})) *
+        1e-6;
+    bool const at_most = m.major == 10 || (m.major == 8 && m.sequence == 17);
+    if (at_most)
+      EXPECT_GE(megabytes, m.megabytes - 0.001) << m.major << ", T " << m.sequence;
+    else
+      EXPECT_NEAR(megabytes, m.megabytes, 0.001) << m.major << ", T " << m.sequence;
+  }
+}
+
+/// A backward pass without memory on a queue that drops its kernels.
+void plan_backward(AttentionConfig const& config, memory::MemorySpace space) {
+  auto const& s = config.shape;
+  memory::PlanningQueue queue(space);
+  memory::ArenaPlanning const without_memory;
+  memory::Arena arena("planned", memory::Purpose::activations, space);
+  std::int64_t const rows = s.batch * s.sequence, width = std::int64_t{s.heads} * s.head_dim;
+  auto const heads = [&](int count) {
+    std::int64_t const row = std::int64_t{count} * s.head_dim;
+    return HeadsView{arena.allocate(config.dtype, {rows, row}).data(), row};
+  };
+  AttentionGradients const to{heads(s.heads), heads(s.kv_heads), heads(s.kv_heads)};
+  AttentionInput const from{heads(s.heads), heads(s.kv_heads), heads(s.kv_heads)};
+  TensorView const out = arena.allocate(config.dtype, {rows, width});
+  attention_backward(queue, config, to, from,
+                     {out, out, arena.allocate(Dtype::fp32, {s.batch, s.heads, s.sequence})},
+                     arena.allocate(Dtype::fp32, {attention_backward_workspace(queue, s)}));
+}
+
+TEST(AttentionPlanning, KnowsTheLargestWorkspaceThatCudnnHas) {
+  auto const large = config_of(measured[6]), small = config_of(measured[12]);
+  auto const bytes = [](AttentionConfig const& config) {
+    return static_cast<std::size_t>(cudnn_backward_workspace(config, {}));
+  };
+  AttentionPlanning const outer(std::nullopt);
+  {
+    AttentionPlanning const planning{CudnnDevice{}};
+    plan_backward(small, memory::MemorySpace::device);
+    EXPECT_EQ(planning.workspace_bytes(), bytes(small));
+    plan_backward(large, memory::MemorySpace::device);
+    plan_backward(small, memory::MemorySpace::device);
+    EXPECT_EQ(planning.workspace_bytes(), bytes(large));
+  }
+  EXPECT_EQ(outer.workspace_bytes(), 0u) << "no cuDNN";
+
+  AttentionPlanning const planning{CudnnDevice{}};
+  plan_backward(large, memory::MemorySpace::host);
+  auto refused = large;
+  refused.dtype = Dtype::fp32;
+  plan_backward(refused, memory::MemorySpace::device);
+  refused = large;
+  refused.shape.mask.window = 100;
+  plan_backward(refused, memory::MemorySpace::device);
+  EXPECT_EQ(planning.workspace_bytes(), 0u) << "other kernels compute these";
+}
+
+TEST(WhyNotCudnn, SequencesOfOneTokenHaveNoBackwardPlan) {
+  auto config = config_of(measured[0]);
+  EXPECT_EQ(why_not_cudnn(config, {}, 9), "");
+  config.shape.sequence = 1;
+  EXPECT_EQ(why_not_cudnn(config, {}, 9), "sequences of one token");
+}
+
+/// cuDNN 9.26 builds plans for heads of 256 elements for an H100, not for an A100.
+TEST(WhyNotCudnn, HeadsAreWiderOnHopper) {
+  auto config = config_of(measured[0]);
+  for (int const width : {136, 192, 256}) {
+    config.shape.head_dim = width;
+    EXPECT_EQ(why_not_cudnn(config, {}, 9), "") << width;
+    for (int const major : {8, 10})
+      EXPECT_NE(why_not_cudnn(config, {}, major).find("multiples of 8 up to 128"),
+                std::string::npos)
+          << major;
+  }
+  config.shape.head_dim = 260;
+  EXPECT_NE(why_not_cudnn(config, {}, 9).find("multiples of 8 up to 256"), std::string::npos);
+}
+
+struct FakePlan {
+  std::int64_t workspace_bytes = 0;
+  bool exists = false;
+  explicit operator bool() const { return exists; }
+};
+
+struct Room {
+  FakePlan plan, smaller;
+  std::int64_t free_bytes;
+  int built = 0;
+
+  std::string log() {
+    testing::internal::CaptureStderr();
+    make_room(
+        plan, [&] { return ++built, smaller; },
+        [&](std::int64_t bytes) { return bytes <= free_bytes; });
+    return testing::internal::GetCapturedStderr();
+  }
+};
+
+TEST(MakeRoom, KeepsAPlanThatFits) {
+  Room room{{1000, true}, {10, true}, 1000};
+  EXPECT_EQ(room.log(), "");
+  EXPECT_EQ(room.plan.workspace_bytes, 1000);
+  EXPECT_EQ(room.built, 0);
+}
+
+TEST(MakeRoom, TakesTheAlgorithmWithASmallerWorkspaceThatFits) {
+  Room room{{std::int64_t{4} << 30, true}, {std::int64_t{2} << 20, true}, std::int64_t{1} << 30};
+  auto const text = room.log();
+  EXPECT_NE(text.find("a workspace of 4.0 GiB, which the device has no room for; its algorithm "
+                      "with 2.0 MiB computes instead"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(room.plan.workspace_bytes, 2 << 20);
+  EXPECT_EQ(room.log(), "") << "said once";
+}
+
+TEST(MakeRoom, LeavesTheCallToThePortableKernelWhereNothingFits) {
+  std::int64_t needed = 1000;  // a warning is logged once
+  for (FakePlan const& smaller : {FakePlan{}, FakePlan{1001, true}, FakePlan{500, true}}) {
+    Room room{{needed++, true}, smaller, 100};
+    auto const text = room.log();
+    EXPECT_NE(text.find("the portable kernel computes instead"), std::string::npos) << text;
+    EXPECT_FALSE(room.plan);
+    EXPECT_EQ(room.log(), "") << "said once";
+    EXPECT_EQ(room.built, 1);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::detail
