@@ -18,11 +18,10 @@
 #include "stream.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
-#include "tessera/kernels/optimizer/adafactor.hpp"
-#include "tessera/kernels/optimizer/lamb.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/summing_optimizer.hpp"
 
 namespace {
 
@@ -115,14 +114,16 @@ Sweep update_of() {
 /// count as halves of arrays of 16 bits: those of AdamW as one that is updated, that of Lion as one
 /// that is read.
 std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
-  auto const lamb = [&x, &q, sums = std::make_shared<std::array<double, 2>>()] {
+  auto segments = x.segments({x.all.m, x.all.v});
+  segments.list[0].parameters = {{{x.n}, x.n, 0, 0, x.n}};
+  auto const lamb = [&q, segments, sums = std::make_shared<std::array<double, 2>>(),
+                     optimizer = std::shared_ptr<optim::Optimizer>(optim::make_optimizer(
+                         optim::make_spec("Lamb", {{"weight_decay", 0.1}}, optim::one_group())))] {
     static kernels::GradientControl const control{0.5, 0};
-    kernels::LambStep step;
-    step.control = &control;
-    step.segments = {{x.all.p, {x.all.m, x.all.v}, x.all.g, nullptr, x.n, 1e-6, 0.1}};
-    step.sums = {sums->data()};
-    kernels::lamb_norms(q, step);
-    kernels::lamb(q, step);
+    auto const& summing = dynamic_cast<optim::SummingOptimizer const&>(*optimizer);
+    optim::StepControl const step{1, 1e-6, &control};
+    summing.sum(q, 0, segments, step, {{{{sums->data()}}}});
+    summing.update_with(q, segments, step, {{{{sums->data()}}}});
   };
   auto* const m = x.all.m;
   auto* const v = x.all.v;
@@ -150,27 +151,31 @@ std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
 /// Adafactor's update of one matrix without momentum, with its sums: three sweeps.
 Metric adafactor_of(Arrays& x, memory::Queue& q) {
   std::int64_t const columns = 1024, rows = x.n / columns;
-  auto const sums = std::make_shared<std::vector<double>>(
-      static_cast<std::size_t>(kernels::adafactor_sum_count(rows, columns)) + 1);
+  auto const sums =
+      std::make_shared<std::vector<double>>(static_cast<std::size_t>(2 + rows + columns) + 1);
   auto const means =
       std::make_shared<std::vector<float>>(static_cast<std::size_t>(rows + columns), 0.01f);
-  kernels::AdafactorStep step;
-  kernels::AdafactorRun run;
-  run.parameter = {rows,          columns,
-                   means->data(), means->data() + rows,
-                   sums->data(),  sums->data() + sums->size() - 1};
-  run.numel = x.n;
-  run.master = x.all.p;
-  run.gradient = x.all.g;
-  run.learning_rate = 1e-6;
-  step.runs = {run};
+  double* const squares = sums->data() + sums->size() - 1;
+  auto segments = x.segments({nullptr, nullptr});
+  segments.list[0].parameters = {{{rows, columns}, x.n, 0, 0, x.n}};
+  segments.list[0].parameter_states = {{means->data(), means->data() + rows}};
+  optim::ParameterSums const places{{{{sums->data()}}, {{squares}}}};
   return {"adafactor_fp32",
           {sweep_of<Streams{.read4 = 2}>(), sweep_of<Streams{.read4 = 1}>(), update_of<1>()},
-          [&q, step, sums, means] {
-            kernels::adafactor_sums(q, step);
-            kernels::adafactor_means(q, {step.runs[0].parameter}, step);
-            kernels::adafactor_update_squares(q, step);
-            kernels::adafactor(q, step);
+          [&q, segments, places, sums, means, squares,
+           optimizer = std::shared_ptr<optim::Optimizer>(
+               optim::make_optimizer(optim::make_spec("Adafactor", {}, optim::one_group())))] {
+            static kernels::GradientControl const control{0.5, 0};
+            auto const& adafactor = dynamic_cast<optim::SummingOptimizer const&>(*optimizer);
+            optim::StepControl const step{2, 1e-6, &control};
+            adafactor.sum(q, 0, segments, step, places);
+            adafactor.update_states(q, 0,
+                                    {{segments.list[0].parameters[0].shape,
+                                      segments.list[0].parameter_states[0],
+                                      {sums->data(), squares}}},
+                                    step);
+            adafactor.sum(q, 1, segments, step, places);
+            adafactor.update_with(q, segments, step, places);
           }};
 }
 

@@ -18,7 +18,7 @@ TEST(Adagrad, StartsFromTheInitialSumAndDividesLaterRates) {
   auto const q = memory::make_inline_queue("compute");
   auto const spec = make_spec("Adagrad", {{"initial_accumulator_value", 7.0}, {"lr_decay", 1.0}});
   float p = 1.0f, s = 0.0f, g = 3.0f;
-  kernels::ElementwiseUpdate step;
+  kernels::test::ElementwiseUpdate step;
   step.segments = {{&p, {&s}, &g, nullptr, 1, 1.0, 0.0}};
   update_by(spec, 1, *q, step);
   EXPECT_EQ(s, 16.0f);

@@ -23,7 +23,7 @@ TEST(AdamVariants, BothTraversalsGiveTheSameBits) {
 
 TEST(AdamVariants, RefuseStepZero) {
   float p = 1.0f;
-  kernels::ElementwiseUpdate step;
+  kernels::test::ElementwiseUpdate step;
   step.segments = {{&p, {&p, &p}, &p, nullptr, 1, 1.0, 0.0}};
   EXPECT_THROW(update_by(make_spec("Adamax"), 0, *memory::make_inline_queue("compute"), step),
                InternalError);

@@ -11,7 +11,7 @@ namespace tessera::optim::test {
 namespace {
 
 using kernels::GradientControl;
-using kernels::UpdateSegment;
+using kernels::test::UpdateSegment;
 using memory::Queue;
 
 float read(void const* data, Dtype dtype, std::size_t i) {
@@ -57,7 +57,7 @@ UpdateSegment segment_of(State& s, void const* gradient, void* out, double lr, d
           decay};
 }
 
-struct AdamWStep : kernels::ElementwiseUpdate {
+struct AdamWStep : kernels::test::ElementwiseUpdate {
   int t;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   bool adam_l2 = false;

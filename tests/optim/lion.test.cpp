@@ -15,7 +15,7 @@ TEST(Lion, BothTraversalsGiveTheSameBits) { expect_optimizer_on_both_sides(make_
 TEST(Lion, AZeroSumOnlyDecays) {
   auto const q = memory::make_inline_queue("compute");
   float p[] = {2.0f, 2.0f}, m[] = {0.0f, 0.0f}, g[] = {0.0f, -1e-30f};
-  kernels::ElementwiseUpdate step;
+  kernels::test::ElementwiseUpdate step;
   step.segments = {{p, {m}, g, nullptr, 2, 0.5, 0.5}};
   update_by(make_spec("Lion"), 1, *q, step);
   EXPECT_EQ(p[0], 1.5f);

@@ -28,65 +28,28 @@ TEST(OneBit, WarmUpIsAdam) {
   EXPECT_EQ(trained("OneBitLamb", {}), trained("Lamb", {{"bias_correction", 0.0}}));
 }
 
-/// Segments of one parameter each, with the states at their places in the optimizer's list.
-Segments with_all_states(kernels::ElementwiseUpdate const& update,
-                         std::vector<std::size_t> const& places) {
-  Segments out{{}, update.gradient_dtype, update.weights_dtype};
-  for (auto const& s : update.segments) {
-    std::vector<void*> states(4);
-    for (std::size_t k = 0; k < places.size(); ++k) states[places[k]] = s.states[k];
-    out.list.push_back({s.master,
-                        states,
-                        s.gradient,
-                        s.weights_out,
-                        s.numel,
-                        0,
-                        {{{s.numel}, s.numel, 0, 0, s.numel}}});
-  }
-  return out;
-}
-
 struct OneBitAdam {
   std::unique_ptr<Optimizer> optimizer = make_optimizer(
-      make_spec("OneBitAdam", {{"beta1", 0.5}, {"eps", 1.0}, {"weight_decay", 0.5}}, one_group()));
+      make_spec("OneBitAdam", {{"beta1", 0.5}, {"eps", 1.0}, {"weight_decay", 0.5}}));
   Compression const& compression = *compression_of(*optimizer);
 
-  void advance(memory::Queue& q, kernels::ElementwiseUpdate const& update) const {
-    compression.advance(q, with_all_states(update, {0, 2}), {9, 0.5, update.control});
+  void advance(memory::Queue& q, kernels::test::ElementwiseUpdate const& update) const {
+    compression.advance(q, parameters_of(update, {0, 2}, 4), {9, 0.5, update.control});
   }
-  void complete(memory::Queue& q, kernels::ElementwiseUpdate const& update) const {
+  void complete(memory::Queue& q, kernels::test::ElementwiseUpdate const& update) const {
     Directions exchanged;
     for (auto const& s : update.segments)
       exchanged.push_back(static_cast<float*>(const_cast<void*>(s.gradient)));
-    compression.complete(q, with_all_states(update, {0, 1}), {9, 0.5, update.control}, exchanged);
+    compression.complete(q, parameters_of(update, {0, 1}, 4), {9, 0.5, update.control}, exchanged);
   }
 };
 
 TEST(OneBit, BothTraversalsGiveTheSameBits) {
   OneBitAdam const adam;
-  auto const complete = [&](memory::Queue& q, kernels::ElementwiseUpdate const& update) {
-    adam.complete(q, update);
-  };
-  kernels::test::expect_update_on_both_sides(complete, kernels::ElementwiseUpdate(), 2, {2});
-  tessera::test::FakeDevice device;
-  auto const host = memory::make_inline_queue("compute");
-  auto const stream = memory::make_stream_queue("compute");
-  auto const advance = [&](memory::Queue& q, kernels::ElementwiseUpdate const& update) {
-    adam.advance(q, update);
-  };
-  kernels::GradientControl const apply{0.5, 0}, skip{0.5, 1};
-  for (std::int64_t const n : {1, 257, 5000}) {
-    kernels::ElementwiseUpdate update;
-    update.control = &skip;
-    auto const skipped = kernels::test::run_update(*host, advance, update, 2, n);
-    EXPECT_EQ(kernels::test::run_update(*stream, advance, update, 2, n), skipped);
-    update.control = &apply;
-    auto const updated = kernels::test::run_update(*host, advance, update, 2, n);
-    EXPECT_EQ(kernels::test::run_update(*stream, advance, update, 2, n), updated);
-    EXPECT_EQ(updated.rounded, skipped.rounded);
-    for (std::size_t i = 0; i < updated.values.size(); ++i)  // the weights stay
-      ASSERT_EQ(updated.values[i] == skipped.values[i], i < static_cast<std::size_t>(n)) << i;
-  }
+  kernels::test::expect_update_on_both_sides(
+      [&](memory::Queue& q, auto const& update) { adam.advance(q, update); }, 2, {0});
+  kernels::test::expect_update_on_both_sides(
+      [&](memory::Queue& q, auto const& update) { adam.complete(q, update); }, 2, {2});
 }
 
 TEST(OneBit, MomentumJoinsTheErrorAndTheFrozenVarianceStays) {
@@ -94,7 +57,7 @@ TEST(OneBit, MomentumJoinsTheErrorAndTheFrozenVarianceStays) {
   OneBitAdam const adam;
   float p[] = {2.0f}, m[] = {4.0f}, v[] = {4.0f}, e[] = {0.25f}, g[] = {1.0f};
   kernels::GradientControl const control{2.0, 0};
-  kernels::ElementwiseUpdate step;
+  kernels::test::ElementwiseUpdate step;
   step.control = &control;
   step.segments = {{p, {m, e}, g, nullptr, 1, 0.5, 0.5}};
   adam.advance(*q, step);

@@ -1,7 +1,7 @@
 #pragma once
 /// The inputs of tests/oracles/optimizers_8bit.py, and comparisons with its results.
 
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 #include "trajectory.hpp"
 
 namespace tessera::optim::test {

@@ -8,25 +8,23 @@ namespace tessera::optim::test {
 namespace {
 
 TEST(Elementwise, TakesTheGroupsWeightDecay) {
-  auto const spec = make_spec("SGD", {{"weight_decay", 0.5}});
-  Segments segments{{Segment(), Segment()}, Dtype::bf16, Dtype::fp16};
-  float weight = 0.0f, state = 0.0f;
-  segments.list[0].master = &weight;
-  segments.list[0].states = {&state};
-  segments.list[1].group = 1;
-  segments.list[1].numel = 3;
-  kernels::ElementwiseUpdate out;
-  kernels::GradientControl const control;
-  detail::set_segments(out, spec, segments, {4, 0.25, &control});
-  ASSERT_EQ(out.segments.size(), 2u);
-  EXPECT_EQ(out.segments[0].weight_decay, 0.5);
-  EXPECT_EQ(out.segments[0].states[0], &state);
-  EXPECT_EQ(out.segments[1].weight_decay, 0.0);
-  EXPECT_EQ(out.segments[1].numel, 3);
-  EXPECT_EQ(out.segments[1].learning_rate, 0.25);
-  EXPECT_EQ(out.control, &control);
-  EXPECT_EQ(out.gradient_dtype, Dtype::bf16);
-  EXPECT_EQ(out.weights_dtype, Dtype::fp16);
+  Segments segments{{Segment(), Segment()}, Dtype::fp32, Dtype::fp16};
+  float weights[] = {4.0f, 4.0f}, gradient = 2.0f;
+  float16 rounded[2];
+  for (std::size_t k : {0, 1}) {
+    auto& s = segments.list[k];
+    s.master = weights + k;
+    s.gradient = &gradient;
+    s.weights_out = rounded + k;
+    s.numel = 1;
+    s.group = k;
+  }
+  kernels::GradientControl const control{0.5, 0};
+  auto const optimizer = make_optimizer(make_spec("SGD", {{"weight_decay", 0.5}}));
+  optimizer->update(*memory::make_inline_queue("compute"), segments, {4, 0.25, &control});
+  EXPECT_EQ(weights[0], 3.25f);  // 4 - 0.25 (1 + 0.5 * 4)
+  EXPECT_EQ(weights[1], 3.75f);
+  EXPECT_EQ(static_cast<float>(rounded[0]), 3.25f);
 }
 
 TEST(Elementwise, CorrectsBiasByTheStep) {

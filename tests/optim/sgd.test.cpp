@@ -10,7 +10,7 @@ namespace tessera::optim::test {
 namespace {
 
 using kernels::GradientControl;
-using kernels::UpdateSegment;
+using kernels::test::UpdateSegment;
 using memory::Queue;
 
 Floats numbers(std::int64_t n, std::uint64_t stream, float scale = 1.0f) {
@@ -27,7 +27,7 @@ struct Form {
 };
 void PrintTo(Form const& f, std::ostream* out) { *out << f.name; }
 
-struct SgdStep : kernels::ElementwiseUpdate {
+struct SgdStep : kernels::test::ElementwiseUpdate {
   OptimizerSpec spec;
   std::int64_t t;
 };

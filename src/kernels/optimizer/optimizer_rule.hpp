@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "launch/pack.hpp"
 #include "tessera/core/dtype.hpp"
@@ -54,6 +55,38 @@ struct UpdateRun {
   KOKKOS_FUNCTION float* state(std::size_t j) const { return static_cast<float*>(states[j]); }
 };
 
+/// Returns the run that has @p tile. Runs own consecutive tiles.
+template <class Run>
+KOKKOS_INLINE_FUNCTION Run const& run_with(Run const* run, int runs, std::int64_t tile) {
+  int low = 0, high = runs;
+  while (high - low > 1) {
+    int const middle = (low + high) / 2;
+    (run[middle].first_tile <= tile ? low : high) = middle;
+  }
+  return run[low];
+}
+
+/// Hands the runs with elements to @p launch(batch, tiles), in as few copies of @p batch as hold
+/// them. @p tiles_of(run) sets what the launch needs to know of a run, and gives its tiles.
+template <class Batch, class Run, class TilesOf, class Launch>
+void for_batches(Batch batch, std::vector<Run> const& runs, TilesOf const& tiles_of,
+                 Launch const& launch) {
+  std::int64_t tiles = 0;
+  auto const flush = [&] {
+    if (batch.runs > 0) launch(batch, tiles);
+    batch.runs = 0;
+    tiles = 0;
+  };
+  for (auto const& given : runs) {
+    if (given.numel == 0) continue;
+    if (batch.runs == Batch::max_runs) flush();
+    Run& run = batch.run[batch.runs++] = given;
+    run.first_tile = tiles;
+    tiles += tiles_of(run);
+  }
+  flush();
+}
+
 /// Operands of one launch.
 template <class Rule>
 struct UpdateBatch {
@@ -64,14 +97,8 @@ struct UpdateBatch {
   int runs;
   UpdateRun<Rule> run[max_runs];
 
-  /// Runs own consecutive tiles: the last run that starts at or before this one.
   KOKKOS_FUNCTION UpdateRun<Rule> const& run_of(std::int64_t tile) const {
-    int low = 0, high = runs;
-    while (high - low > 1) {
-      int const middle = (low + high) / 2;
-      (run[middle].first_tile <= tile ? low : high) = middle;
-    }
-    return run[low];
+    return run_with(run, runs, tile);
   }
   /// False when the step is skipped. The control is read as one pack, or else a device would first
   /// wait for `skip`, then for the factor.

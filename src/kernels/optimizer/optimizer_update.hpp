@@ -15,7 +15,7 @@
 #include "launch/launch.hpp"
 #include "launch/pack.hpp"
 #include "launch/prefetch.hpp"
-#include "optimizer/half_update.hpp"
+#include "launch/typed_values.hpp"
 #include "optimizer/optimizer_rule.hpp"
 #include "tessera/core/rounding.hpp"
 
@@ -129,6 +129,106 @@ struct UpdatePacks {
   }
 };
 
+// The update of a rule whose master weights or states have 16 bits: values become fp32, are updated
+// and are rounded to nearest even. One traversal of every array. Dtypes are chosen when the kernel
+// runs, so that a rule has one instantiation for all of them.
+
+/// functor(tile) on the host: a tile is one thread's.
+template <class Rule>
+struct HalfTiles {
+  UpdateBatch<Rule> batch;
+  UpdateDtypes dtypes;
+  std::int64_t tile;  ///< elements
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    typename Rule::Coefficients c;
+    if (!batch.decide(c)) return;
+    UpdateRun<Rule> const& r = batch.run_of(index);
+    std::int64_t const begin = (index - r.first_tile) * tile;
+    std::int64_t const end = begin + tile < r.numel ? begin + tile : r.numel;
+    auto const values = values_of<Rule>(c, r);
+    std::int64_t at = begin;
+    for (; at + chunk <= end; at += chunk)
+      update(values, r, at, std::integral_constant<int, chunk>(), States());
+    update(values, r, at, static_cast<int>(end - at), States());
+  }
+
+ private:
+  using States = std::make_index_sequence<Rule::states>;
+  static constexpr int chunk = 256;  ///< elements whose fp32 values fit the first cache
+
+  template <class Count, std::size_t... S>
+  KOKKOS_FUNCTION void update(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r,
+                              std::int64_t at, Count count, std::index_sequence<S...>) const {
+    float gradient[chunk], p[chunk], states[Rule::states > 0 ? Rule::states : 1][chunk];
+    read(dtypes.gradient, r.gradient, at, count, gradient);
+    read(dtypes.master, r.master, at, count, p);
+    (read(dtypes.states, r.states[S], at, count, states[S]), ...);
+    apply(v, count, gradient, p, states[S]...);
+    write(p, count, dtypes.master, r.master, at);
+    (write(states[S], count, dtypes.states, r.states[S], at), ...);
+    if (r.weights_out) write(p, count, dtypes.weights, r.weights_out, at);
+  }
+
+  template <class Count, class... S>
+  static KOKKOS_FUNCTION void apply(UpdateValues<Rule> const v, Count count,
+                                    float const* __restrict g, float* __restrict p,
+                                    S* __restrict... s) {
+    for (int j = 0; j < count; ++j) Rule::element(v.coefficients, v.rates, g[j], p[j], s[j]...);
+  }
+  template <class Count>
+  static KOKKOS_FUNCTION void read(Dtype dtype, void const* from, std::int64_t at, Count count,
+                                   float* __restrict out) {
+    for_type(dtype, from, [&](auto const* data) {
+      auto const* const __restrict values = data + at;
+      for (int j = 0; j < count; ++j) out[j] = load(values[j]);
+    });
+  }
+  template <class Count>
+  static KOKKOS_FUNCTION void write(float const* __restrict values, Count count, Dtype dtype,
+                                    void* to, std::int64_t at) {
+    for_type(dtype, to, [&](auto* data) {
+      auto* const __restrict out = data + at;
+      for (int j = 0; j < count; ++j) store(out[j], values[j]);
+    });
+  }
+};
+
+/// functor(element) on a device: neighboring threads at neighboring elements.
+template <class Rule>
+struct HalfElements {
+  UpdateBatch<Rule> batch;  ///< tiles of one element
+  UpdateDtypes dtypes;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    typename Rule::Coefficients c;
+    if (!batch.decide(c)) return;
+    UpdateRun<Rule> const& r = batch.run_of(index);
+    update(values_of<Rule>(c, r), r, index - r.first_tile,
+           std::make_index_sequence<Rule::states>());
+  }
+
+ private:
+  template <std::size_t... S>
+  KOKKOS_FUNCTION void update(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r, std::int64_t i,
+                              std::index_sequence<S...>) const {
+    float p = read(dtypes.master, r.master, i);
+    float s[Rule::states > 0 ? Rule::states : 1] = {read(dtypes.states, r.states[S], i)...};
+    Rule::element(v.coefficients, v.rates, read(dtypes.gradient, r.gradient, i), p, s[S]...);
+    write(dtypes.master, r.master, i, p);
+    (write(dtypes.states, r.states[S], i, s[S]), ...);
+    if (r.weights_out) write(dtypes.weights, r.weights_out, i, p);
+  }
+  static KOKKOS_FUNCTION float read(Dtype dtype, void const* from, std::int64_t i) {
+    float out = 0.0f;
+    for_type(dtype, from, [&](auto const* data) { out = load(data[i]); });
+    return out;
+  }
+  static KOKKOS_FUNCTION void write(Dtype dtype, void* to, std::int64_t i, float value) {
+    for_type(dtype, to, [&](auto* data) { store(data[i], value); });
+  }
+};
+
 /// What a step is launched with.
 template <class Rule>
 struct UpdateStep {
@@ -139,29 +239,6 @@ struct UpdateStep {
   std::vector<UpdateRun<Rule>> runs;
 };
 
-/// Hands the runs that @p takes(run) to @p launch(batch, tiles), in as few batches as hold them. @p
-/// place(run) sets what the side needs to know of a run and gives its number of tiles.
-template <class Rule, class Takes, class Place, class Launch>
-void for_update_batches(UpdateStep<Rule> const& step, Takes const& takes, Place const& place,
-                        Launch const& launch) {
-  UpdateBatch<Rule> batch{step.coefficients, step.control, 0, {}};
-  std::int64_t tiles = 0;
-  auto const flush = [&] {
-    if (tiles > 0) launch(batch, tiles);
-    batch.runs = 0;
-    tiles = 0;
-  };
-  for (auto const& given : step.runs) {
-    if (given.numel == 0 || !takes(given)) continue;
-    if (batch.runs == batch.max_runs) flush();
-    UpdateRun<Rule>& run = batch.run[batch.runs++];
-    run = given;
-    run.first_tile = tiles;
-    tiles += place(run);
-  }
-  flush();
-}
-
 /// Number of tiles on the host.
 template <class Rule>
 std::int64_t host_tiles(UpdateRun<Rule> const& run) {
@@ -171,20 +248,21 @@ std::int64_t host_tiles(UpdateRun<Rule> const& run) {
 /// The runs that write 16-bit weights (W) or those that do not (void).
 template <class G, class W, class Rule>
 void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
-  auto const takes = [](UpdateRun<Rule> const& run) {
-    return (run.weights_out == nullptr) == std::is_void_v<W>;
-  };
+  std::vector<UpdateRun<Rule>> runs;
+  for (auto const& run : step.runs)
+    if ((run.weights_out == nullptr) == std::is_void_v<W>) runs.push_back(run);
+  UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
   if (on_device(q)) {
     using Packs = UpdatePacks<Rule, G, W>;
     auto const place = [](UpdateRun<Rule>& run) {
       run.shift = Packs::shift_of(run);
       return Packs::tiles_of(run);
     };
-    for_update_batches(step, takes, place, [&](auto const& batch, std::int64_t tiles) {
+    for_batches(empty, runs, place, [&](auto const& batch, std::int64_t tiles) {
       parallel_for(q, step.name, tiles * warp_size, Packs{batch});
     });
   } else {
-    for_update_batches(step, takes, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+    for_batches(empty, runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
       launch_on_host(
           q, step.name, tiles,
           UpdateTiles<Rule, G, W>{batch, host_range, prefetch_distance(Prefetched::updates)});
@@ -194,14 +272,14 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
 
 template <class Rule>
 void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
-  auto const all = [](UpdateRun<Rule> const&) { return true; };
+  UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
   if (on_device(q)) {
     auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
-    for_update_batches(step, all, elements, [&](auto const& batch, std::int64_t numel) {
+    for_batches(empty, step.runs, elements, [&](auto const& batch, std::int64_t numel) {
       parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});
     });
   } else {
-    for_update_batches(step, all, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+    for_batches(empty, step.runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
       launch_on_host(q, step.name, tiles, HalfTiles<Rule>{batch, step.dtypes, host_range});
     });
   }

@@ -7,7 +7,8 @@
 #include <cstdint>
 
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
+#include "tessera/memory/queue.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -53,7 +54,7 @@ struct QuantizationTable {
 QuantizationTable const& host_table(DynamicMap map);
 /// Returns the table in memory of the queue's space. The first call for a device waits until its
 /// copy is complete.
-QuantizationTable const* table_for(Queue& q, DynamicMap map);
+QuantizationTable const* table_for(memory::Queue& q, DynamicMap map);
 
 /// Zeros have no largest magnitude to divide by.
 TESSERA_FUNCTION inline float divisor_of(float absmax) { return absmax != 0.0f ? absmax : 1.0f; }

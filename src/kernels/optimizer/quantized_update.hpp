@@ -15,7 +15,7 @@
 #include "optimizer/quantized_chunk.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -28,7 +28,7 @@ struct QuantizedRun {
   void* weights_out;
   std::int64_t numel;
   typename Rule::Rates rates;
-  std::int64_t first_item;  ///< first item of this run, in the launch
+  std::int64_t first_tile = 0;  ///< first item of this run, in the launch
 };
 
 /// The elements of a chunk that one thread has: all of them on the host, every 32nd in a warp.
@@ -54,8 +54,8 @@ struct QuantizedChunks {
   KOKKOS_FUNCTION void operator()(std::int64_t item) const {
     Coefficients c;
     if (!decide(c)) return;
-    Run const& r = run_of(item);
-    std::int64_t const first = (item - r.first_item) * chunks_of_item;
+    Run const& r = run_with(run, runs, item);
+    std::int64_t const first = (item - r.first_tile) * chunks_of_item;
     for (std::int64_t k = first; k < first + chunks_of_item; ++k)
       if (k * quantization_chunk < r.numel) update<1>(c, r, k, 0, Alone());
   }
@@ -64,8 +64,8 @@ struct QuantizedChunks {
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
     Coefficients c;
     if (!decide(c)) return;
-    Run const& r = run_of(item);
-    std::int64_t const k = (item - r.first_item) * chunks_of_item + team.rank() / 32;
+    Run const& r = run_with(run, runs, item);
+    std::int64_t const k = (item - r.first_tile) * chunks_of_item + team.rank() / 32;
     if (k * quantization_chunk < r.numel) update<32>(c, r, k, team.rank() % 32, team);
   }
 
@@ -89,14 +89,6 @@ struct QuantizedChunks {
     KOKKOS_FUNCTION void exchange(float const (&)[N], int, float (&)[N]) const {}
   };
 
-  KOKKOS_FUNCTION Run const& run_of(std::int64_t item) const {
-    int low = 0, high = runs;
-    while (high - low > 1) {
-      int const middle = (low + high) / 2;
-      (run[middle].first_item <= item ? low : high) = middle;
-    }
-    return run[low];
-  }
   KOKKOS_FUNCTION bool decide(Coefficients& c) const {
     c = coefficients;
     if (control) c.gradient_factor = static_cast<float>(control->gradient_factor);
@@ -247,7 +239,7 @@ template <class Rule>
 void launch_quantized(Queue& q, QuantizedStep<Rule> const& step) {
   using Chunks = QuantizedChunks<Rule>;
   bool const on_device = kokkos_has_cuda && memory::on_cuda(q);
-  Chunks batch{step.coefficients,
+  Chunks empty{step.coefficients,
                step.control,
                {},
                step.gradient_dtype,
@@ -255,26 +247,15 @@ void launch_quantized(Queue& q, QuantizedStep<Rule> const& step) {
                on_device ? Chunks::warps : host_range / quantization_chunk,
                0,
                {}};
-  for (std::size_t k = 0; k < Rule::states; ++k) batch.table[k] = table_for(q, Rule::maps[k]);
-  std::int64_t items = 0;
-  auto const flush = [&] {
-    if (on_device) {
-      if constexpr (kokkos_has_cuda) parallel_teams<32 * Chunks::warps>(q, step.name, items, batch);
-    } else if (items > 0) {
-      launch_on_host(q, step.name, items, batch);
-    }
-    batch.runs = 0;
-    items = 0;
+  for (std::size_t k = 0; k < Rule::states; ++k) empty.table[k] = table_for(q, Rule::maps[k]);
+  for (auto const& run : step.runs) check_run(run, step.name);
+  auto const items_of = [&](QuantizedRun<Rule> const& run) {
+    return ceil_divide(run.numel, empty.chunks_of_item * quantization_chunk);
   };
-  for (auto const& given : step.runs) {
-    check_run(given, step.name);
-    if (given.numel == 0) continue;
-    if (batch.runs == Chunks::max_runs) flush();
-    auto& run = batch.run[batch.runs++] = given;
-    run.first_item = items;
-    items += ceil_divide(given.numel, batch.chunks_of_item * quantization_chunk);
-  }
-  flush();
+  for_batches(empty, step.runs, items_of, [&](Chunks const& batch, std::int64_t items) {
+    if (!on_device) return launch_on_host(q, step.name, items, batch);
+    if constexpr (kokkos_has_cuda) parallel_teams<32 * Chunks::warps>(q, step.name, items, batch);
+  });
 }
 
 }  // namespace tessera::kernels::detail

@@ -9,9 +9,12 @@
 ///   static constexpr char const* quantized_name
 ///   static constexpr kernels::DynamicMap maps[] of its states
 
-#include "optimizer/segment_update.hpp"
+#include <algorithm>
+
+#include "optimizer/optimizer_update.hpp"
 #include "optimizers/segments.hpp"
 #include "optimizers/table.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::optim::detail {
 
@@ -42,17 +45,47 @@ struct RuleStep {
 /// Coefficients are computed in double and rounded once.
 inline float fp32(double x) { return static_cast<float>(x); }
 
-/// Enqueues the update of all segments by @p Rule.
+/// @throws InternalError for a segment without the memory that @p Rule needs
+template <class Rule>
+void check_segment(Segment const& s, char const* name) {
+  bool complete = s.numel > 0 && s.master && s.gradient && s.states.size() >= Rule::states;
+  for (std::size_t k = 0; complete && k < Rule::states; ++k) complete = s.states[k];
+  TESSERA_VALIDATE(s.numel == 0 || complete, InternalError, name, " got a segment of ", s.numel,
+                   " elements without its weights, states or gradient");
+}
+
+/// Enqueues the update of all segments by @p Rule: one traversal of every array. @p
+/// rates_of(step, index) gives the rates of a segment.
+template <class Rule, class RatesOf>
+void launch_rule(memory::Queue& queue, OptimizerSpec const& spec, Segments const& segments,
+                 StepControl const& control, RatesOf const& rates_of) {
+  if (segments.list.empty()) return;
+  RuleStep const step(spec, control);
+  kernels::detail::UpdateStep<Rule> update{
+      Rule::name, Rule::coefficients(step), control.gradients, {}, {}};
+  update.dtypes = {segments.gradient_dtype, segments.weights_dtype, segments.master_dtype};
+  for (auto const& state : spec.states)
+    if (state.is_plain()) update.dtypes.states = state.dtype;
+  for (auto const& s : segments.list) {
+    check_segment<Rule>(s, Rule::name);
+    auto& run = update.runs.emplace_back();
+    run.master = s.master;
+    if (s.numel > 0) std::copy_n(s.states.begin(), Rule::states, run.states);
+    run.gradient = s.gradient;
+    run.weights_out = s.weights_out;
+    run.numel = s.numel;
+    run.rates = rates_of(step, static_cast<std::size_t>(&s - segments.list.data()));
+  }
+  launch_update(queue, update);
+}
+
+/// Enqueues the update of all segments by @p Rule, which has rates by weight decay.
 template <class Rule>
 void update_elements(memory::Queue& queue, OptimizerSpec const& spec, Segments const& segments,
                      StepControl const& control) {
-  if (segments.list.empty()) return;
-  kernels::ElementwiseUpdate update;
-  set_segments(update, spec, segments, control);
-  RuleStep const step(spec, control);
-  kernels::detail::launch_segments<Rule>(
-      queue, Rule::name, update, Rule::coefficients(step),
-      [&](kernels::UpdateSegment const& s) { return Rule::rates(step, s.weight_decay); });
+  launch_rule<Rule>(queue, spec, segments, control, [&](RuleStep const& step, std::size_t i) {
+    return Rule::rates(step, spec.value("weight_decay", segments.list[i].group));
+  });
 }
 
 template <class Rule>

@@ -6,7 +6,6 @@
 
 #include "optimizers/segments.hpp"
 #include "optimizers/table.hpp"
-#include "tessera/kernels/optimizer/lamb.hpp"
 #include "tessera/optim/compression.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
@@ -23,8 +22,11 @@ Segments with_gradients(Segments segments, Directions const& exchanged);
 /// exp_avg_sq, and the kernels' values of a step without bias correction unless @p spec has it.
 std::vector<HyperparameterRule> lamb_rules();
 std::vector<StateSpec> lamb_states(OptimizerSpec const& spec);
-/// @param segments with the two states
-kernels::LambStep lamb_step(OptimizerSpec const& spec, Segments const& segments,
-                            StepControl const& control, ParameterSums const& sums);
+/// Adds the norms of the runs of @p segments, which have the two states, to @p sums.
+void sum_lamb_norms(memory::Queue& queue, OptimizerSpec const& spec, Segments const& segments,
+                    StepControl const& control, ParameterSums const& sums);
+/// The update without bias correction unless @p spec has it.
+void update_as_lamb(memory::Queue& queue, OptimizerSpec const& spec, Segments const& segments,
+                    StepControl const& control, ParameterSums const& sums);
 
 }  // namespace tessera::optim::detail

@@ -1,33 +1,10 @@
 #include "optimizers/segments.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <type_traits>
 
 namespace tessera::optim::detail {
-
-void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
-                  Segments const& segments, StepControl const& control) {
-  out.gradient_dtype = segments.gradient_dtype;
-  out.weights_dtype = segments.weights_dtype;
-  out.master_dtype = segments.master_dtype;
-  for (auto const& state : spec.states)
-    if (state.is_plain()) out.state_dtype = state.dtype;
-  out.control = control.gradients;
-  out.segments.reserve(segments.list.size());
-  for (auto const& s : segments.list) {
-    kernels::UpdateSegment segment;
-    segment.master = s.master;
-    std::copy(s.states.begin(), s.states.end(), segment.states.begin());
-    segment.gradient = s.gradient;
-    segment.weights_out = s.weights_out;
-    segment.numel = s.numel;
-    segment.learning_rate = control.learning_rate;
-    segment.weight_decay = spec.value("weight_decay", s.group);
-    out.segments.push_back(segment);
-  }
-}
 
 Segments parameter_segments(Segments const& segments, std::vector<StateSpec> const& states) {
   auto const advanced = [](auto* base, Dtype dtype, std::int64_t elements) -> decltype(base) {

@@ -1,17 +1,11 @@
 #pragma once
-/// What the updates of several optimizers share: segments in the form of the kernels, and
-/// hyperparameters of Adam.
+/// What several optimizers share: segments of one parameter each, and what is Adam's.
 
 #include <vector>
 
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::optim::detail {
-
-/// Sets what the kernels of all optimizers get: the segments, dtypes and control of @p out.
-void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
-                  Segments const& segments, StepControl const& control);
 
 /// Splits segments into segments of one parameter each, without padding. @param states whose states
 /// have the dtypes; those without a spec are fp32

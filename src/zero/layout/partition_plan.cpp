@@ -5,7 +5,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 namespace tessera::zero {
 namespace {

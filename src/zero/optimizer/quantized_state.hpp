@@ -8,7 +8,7 @@
 
 #include "layout/stage_rules.hpp"
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/optim/optimizer_spec.hpp"
 

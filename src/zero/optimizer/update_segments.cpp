@@ -4,7 +4,7 @@
 
 #include "layout/group_runs.hpp"
 #include "layout/unit_views.hpp"
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 namespace tessera::zero::detail {
 namespace {

@@ -13,9 +13,27 @@
 #include "launch/prefetch.hpp"
 #include "optimizer/optimizer_rule.hpp"
 #include "tessera/core/rounding.hpp"
-#include "tessera/kernels/optimizer/adafactor.hpp"
 
-namespace tessera::kernels::detail {
+namespace tessera::optim::detail {
+
+using namespace kernels::detail;
+using kernels::GradientControl;
+
+/// Sums over the gradients of a parameter: squares of its weights, a free place, then the squared
+/// gradients of each row and of each column.
+constexpr std::int64_t adafactor_sum_count(std::int64_t rows, std::int64_t columns) {
+  return 2 + rows + columns;
+}
+
+/// A parameter of rows x columns. One with a single column has no column means: its row means are
+/// those of its elements.
+struct AdafactorParameter {
+  std::int64_t rows = 0, columns = 0;
+  float* row_means = nullptr;       ///< [rows], of the squared gradients, updated
+  float* column_means = nullptr;    ///< [columns], likewise
+  double* sums = nullptr;           ///< adafactor_sum_count()
+  double* update_square = nullptr;  ///< sum of the squares of the update
+};
 
 inline constexpr std::int64_t column_piece = 1024;
 /// Rows that share a partial sum of a column.
@@ -37,7 +55,7 @@ struct AdafactorPlace {
   void const* gradient;
   void* weights_out;
   float learning_rate, weight_decay;
-  std::int64_t first_item;       ///< first item of this run, in the launch
+  std::int64_t first_tile;       ///< first item of this run, in the launch
   std::int64_t column_partials;  ///< where those of columns begin among the run's partial sums
 
   KOKKOS_FUNCTION std::int64_t width() const {
@@ -67,12 +85,7 @@ struct AdafactorBatch {
   AdafactorPlace run[max_runs];
 
   KOKKOS_FUNCTION AdafactorPlace const& run_of(std::int64_t item) const {
-    int low = 0, high = runs;
-    while (high - low > 1) {
-      int const middle = (low + high) / 2;
-      (run[middle].first_item <= item ? low : high) = middle;
-    }
-    return run[low];
+    return run_with(run, runs, item);
   }
   KOKKOS_FUNCTION float gradient_factor() const {
     return control ? static_cast<float>(control->gradient_factor) : 1.0f;
@@ -168,7 +181,7 @@ struct AdafactorUpdateSquares {
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
     AdafactorPlace const& r = batch.run_of(item);
-    AdafactorPiece const piece(r, item - r.first_item);
+    AdafactorPiece const piece(r, item - r.first_tile);
     AdafactorDirection<G> const direction(batch, r, piece);
     InterleavedSums<adafactor_lanes<Team>> squares;
     constexpr int block = prefetched < Team::chunk ? prefetched : Team::chunk;
@@ -195,7 +208,7 @@ struct AdafactorUpdate {
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
     if (batch.skips()) return;
     AdafactorPlace const& r = batch.run_of(item);
-    AdafactorPiece const piece(r, item - r.first_item);
+    AdafactorPiece const piece(r, item - r.first_tile);
     AdafactorDirection<G> const direction(batch, r, piece);
     auto const& c = batch.coefficients;
     double const numel = static_cast<double>(r.parameter.rows * r.parameter.columns);
@@ -245,4 +258,4 @@ struct AdafactorUpdate {
   }
 };
 
-}  // namespace tessera::kernels::detail
+}  // namespace tessera::optim::detail

@@ -1,9 +1,9 @@
 #pragma once
 /// Adafactor's sums and means over rows and columns, and the factors that the means give.
 
-#include "optimizer/adafactor_rule.hpp"
+#include "optimizers/adafactor_rule.hpp"
 
-namespace tessera::kernels::detail {
+namespace tessera::optim::detail {
 
 /// The squared gradient of an element, with epsilon.
 template <class G>
@@ -26,7 +26,7 @@ struct AdafactorRowSums {
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
     AdafactorPlace const& r = batch.run_of(item);
-    sum_piece(batch, r, AdafactorPiece(r, item - r.first_item), team, item);
+    sum_piece(batch, r, AdafactorPiece(r, item - r.first_tile), team, item);
   }
 
   template <class Team>
@@ -70,7 +70,7 @@ struct AdafactorTotals {
     AdafactorPlace const& r = batch.run[index];
     double sum = 0.0;
     for (std::int64_t k = team.rank(); k < r.pieces(); k += team.size())
-      sum += batch.partial[r.first_item + k];
+      sum += batch.partial[r.first_tile + k];
     sum = team.sum(sum);
     if (team.rank() == 0) (of_weights ? r.parameter.sums[0] : *r.parameter.update_square) = sum;
   }
@@ -80,19 +80,19 @@ struct AdafactorTotals {
 struct AdafactorColumnPartial {
   KOKKOS_FUNCTION static double* of(AdafactorBatch const& batch, AdafactorPlace const& r,
                                     std::int64_t tile) {
-    return batch.partial + r.first_item + r.column_partials + tile * r.parameter.columns;
+    return batch.partial + r.first_tile + r.column_partials + tile * r.parameter.columns;
   }
 };
 
-/// Runs whose items are tiles, while first_item counts doubles of the partial sums.
+/// Runs whose items are tiles, while first_tile of a run counts doubles of the partial sums.
 struct AdafactorTileBatch : AdafactorBatch {
-  std::int64_t first_tile[max_runs];
+  std::int64_t tiles_before[max_runs];
 
   KOKKOS_FUNCTION int index_of(std::int64_t item) const {
     int low = 0, high = runs;
     while (high - low > 1) {
       int const middle = (low + high) / 2;
-      (first_tile[middle] <= item ? low : high) = middle;
+      (tiles_before[middle] <= item ? low : high) = middle;
     }
     return low;
   }
@@ -107,7 +107,7 @@ struct AdafactorColumnTiles {
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
     int const run = batch.index_of(item);
     AdafactorPlace const& r = batch.run[run];
-    std::int64_t const tile = item - batch.first_tile[run], columns = r.parameter.columns;
+    std::int64_t const tile = item - batch.tiles_before[run], columns = r.parameter.columns;
     std::int64_t const begin = r.first_row() + tile * tile_rows,
                        end = begin + tile_rows < r.end_row() ? begin + tile_rows : r.end_row();
     double* const out = AdafactorColumnPartial::of(batch, r, tile);
@@ -145,10 +145,10 @@ struct AdafactorTileSums {
   KOKKOS_FUNCTION void sum_tile(SingleThread const& thread, std::int64_t item) const {
     int const run = batch.index_of(item);
     AdafactorPlace const& r = batch.run[run];
-    std::int64_t const tile = item - batch.first_tile[run], columns = r.parameter.columns;
+    std::int64_t const tile = item - batch.tiles_before[run], columns = r.parameter.columns;
     if (columns == 1)
       return AdafactorRowSums<G>::sum_piece(batch, r, AdafactorPiece(r, tile), thread,
-                                            r.first_item + tile);
+                                            r.first_tile + tile);
     std::int64_t const begin = r.first_row() + tile * tile_rows,
                        end = begin + tile_rows < r.end_row() ? begin + tile_rows : r.end_row();
     double* const of_columns = AdafactorColumnPartial::of(batch, r, tile);
@@ -156,7 +156,7 @@ struct AdafactorTileSums {
     for (std::int64_t row = begin; row < end; ++row) {
       std::int64_t const first = row * columns > r.offset ? row * columns : r.offset,
                          last = r.offset + r.numel, next = (row + 1) * columns;
-      double* const weights = batch.partial + r.first_item + (row - r.first_row());
+      double* const weights = batch.partial + r.first_tile + (row - r.first_row());
       r.parameter.sums[2 + row] = sum_row(r, first - r.offset, (next < last ? next : last) - first,
                                           of_columns + (first - row * columns), *weights);
     }
@@ -264,4 +264,4 @@ struct AdafactorMeans {
   }
 };
 
-}  // namespace tessera::kernels::detail
+}  // namespace tessera::optim::detail

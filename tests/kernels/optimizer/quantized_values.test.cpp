@@ -1,5 +1,5 @@
-/// Maps and codes against bitsandbytes and exhaustive search. The updates: tests/optim.
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+/// Maps and codes against bitsandbytes and exhaustive search.
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using Floats = std::vector<float>;
 
 constexpr DynamicMap maps[] = {DynamicMap::signed_values, DynamicMap::unsigned_values};
 
-TEST(QuantizedUpdate, MapsAreThoseOfBitsandbytes) {
+TEST(QuantizedValues, MapsAreThoseOfBitsandbytes) {
   auto const oracle =
       ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/optimizers_8bit.json");
   for (auto const map : maps) {
@@ -28,7 +28,7 @@ TEST(QuantizedUpdate, MapsAreThoseOfBitsandbytes) {
 
 /// Numbers of all magnitudes, and those around every border between two codes, get the nearest
 /// code.
-TEST(QuantizedUpdate, CodesAreTheNearest) {
+TEST(QuantizedValues, CodesAreTheNearest) {
   for (auto const map : maps) {
     auto const numbers = numbers_of(map);
     Floats values;
@@ -54,7 +54,7 @@ TEST(QuantizedUpdate, CodesAreTheNearest) {
 }
 
 /// What a checkpoint has of codes gives the same values again, for any absmax.
-TEST(QuantizedUpdate, ValuesOfCodesKeepTheirValues) {
+TEST(QuantizedValues, ValuesOfCodesKeepTheirValues) {
   for (auto const map : maps)
     for (float const largest : {1.0f, 3.7e-5f, 2.9e20f, 1.3e-38f, 7e-45f, 0.0f}) {
       std::vector<std::uint8_t> codes(256), again(256);

@@ -1,4 +1,4 @@
-#include "tessera/kernels/optimizer/elementwise_update.hpp"
+#include "tessera/kernels/optimizer/quantized_values.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -6,8 +6,10 @@
 #include <cmath>
 #include <vector>
 
-#include "optimizer/quantized_update.hpp"
+#include "optimizer/quantized_chunk.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::kernels {
@@ -89,7 +91,7 @@ QuantizationTable const& host_table(DynamicMap map) {
   return map == DynamicMap::signed_values ? of_signed : of_unsigned;
 }
 
-QuantizationTable const* table_for(Queue& q, DynamicMap map) {
+QuantizationTable const* table_for(memory::Queue& q, DynamicMap map) {
   if (!q.native_stream()) return &host_table(map);  // a planned pass reads no table
   // the driver may be gone before static objects are
   static auto const& of_signed = *new memory::Buffer(table_on_device(DynamicMap::signed_values));
