@@ -28,8 +28,10 @@ std::vector<std::string> with_model(std::vector<std::string> words) {
 }
 
 TEST(PlanCommand, PrintsTableLadderConfigurationAndCommand) {
+  ::testing::internal::CaptureStderr();
   auto const text =
       plan(with_model({"--nodes", "2", "--gpus_per_node", "4", "--device_memory", "2GiB"}));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("warning")));
   for (char const* part : {"8 ranks (2 nodes x 4)", "recompute",
                            "DeepSpeed's estimator, model states per GPU: stage 2 ", "The ladder",
                            "Recommended: stage 0", "ds_plan.json", "\"stage\": 0",

@@ -102,8 +102,9 @@ class StagedEngine final : public WeightsBase<Engine> {
                      "finish_step() without a micro-step; call begin_micro_step() first");
     gradients_->finish();
     finish_delayed_update();
+    bool const skips_nonfinite = config_.skip_on_nonfinite || config_.dtype == Dtype::fp16;
     kernels::GradientLimits limits{scaler_.scale() * rules_.averaging.left, config_.max_grad_norm,
-                                   config_.skip_on_nonfinite || config_.dtype == Dtype::fp16};
+                                   skips_nonfinite};
     decision_.set_values(values);
     if (step_.communication.reduces_gradients)
       state_.compute_norm(decision_, limits);
@@ -116,7 +117,7 @@ class StagedEngine final : public WeightsBase<Engine> {
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
                             step_.communication.phase, decision_.sums()};
-    if (!decision.finite && !result.skipped && groups_.world().rank() == 0)
+    if (!decision.finite && !skips_nonfinite && groups_.world().rank() == 0)
       log::warning(
           "gradients are not finite and the update is applied: the overflow check is disabled");
     if (!result.skipped) ++steps_;
