@@ -48,7 +48,7 @@ TEST(SimulateCommand, NodeCountsAreAListOrDouble) {
   EXPECT_THAT(error("0"), HasSubstr("'0' is not a number of nodes"));
   EXPECT_THAT(error("4,2"), HasSubstr("must ascend"));
   EXPECT_THAT(error("8:4"), HasSubstr("empty range"));
-  EXPECT_THAT(error(""), HasSubstr("--nodes: '' is not a number of nodes"));
+  EXPECT_THAT(error(""), HasSubstr("--nodes is empty"));
   EXPECT_THAT(error("many"), HasSubstr("--nodes: 'many' is not a number of nodes"));
 }
 
