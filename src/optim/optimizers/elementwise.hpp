@@ -108,7 +108,9 @@ template <class Rule>
 OptimizerEntry elementwise_entry(OptimizerInfo info) {
   info.states.assign(std::begin(Rule::state_names), std::end(Rule::state_names));
   auto const states = [](OptimizerSpec const&) {
-    return std::vector<StateSpec>(std::begin(Rule::state_names), std::end(Rule::state_names));
+    std::vector<StateSpec> out;
+    for (char const* const name : Rule::state_names) out.push_back({.name = name});
+    return out;
   };
   return {std::move(info), states, make_as<Elementwise<Rule>>};
 }

@@ -6,8 +6,6 @@
 namespace tessera::kernels::test {
 namespace {
 
-void finish(Queue& q) { q.record().wait("activations", std::chrono::seconds(60)); }
-
 TESSERA_KERNEL_SUITE(Activations);
 
 TEST_P(Activations, ValuesAndGradients) {
