@@ -23,7 +23,7 @@ std::string logged(Work const& work) {
 }
 
 TEST(Log, LevelsAndTags) {
-  configure({.level = Level::info});
+  configure({.level = Level::info, .host = {}, .directory = {}});
   std::string const text = logged([] {
     debug("hidden detail");
     info("a step");
@@ -48,7 +48,7 @@ TEST(Log, AWarningAppearsOncePerText) {
 }
 
 TEST(Log, OtherRanksLogFromReplicaLevelAndAreNamed) {
-  configure({.rank = 3, .world_size = 4, .host = "node7"});
+  configure({.rank = 3, .world_size = 4, .host = "node7", .directory = {}});
   std::string const text = logged([] {
     info("hidden on replicas");
     error("shown");
