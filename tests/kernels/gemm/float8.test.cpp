@@ -89,7 +89,7 @@ Array spread(Dtype dtype, std::int64_t rows, std::int64_t columns, int exponent)
 }
 
 void check(Queue& q, Dtype dtype) {
-  for (auto const [rows, columns] :
+  for (auto const& [rows, columns] :
        {std::pair{1, 16}, {3, 48}, {16, 64}, {64, 128}, {70, 80}, {130, 272}})
     for (Float8 const format : formats)
       for (int const exponent : {-9, 0, 6}) {
