@@ -13,9 +13,9 @@ namespace tessera::data::detail {
 
 struct BpeTrainingOptions {
   std::int64_t vocabulary_size = 30000;
-  std::int64_t min_frequency = 0;           ///< smallest frequency of a pair that is merged
-  std::vector<std::string> special_tokens;  ///< get the first ids
-  std::vector<std::string> alphabet;        ///< characters that get ids even if no word has them
+  std::int64_t min_frequency = 0;             ///< smallest frequency of a pair that is merged
+  std::vector<std::string> special_tokens{};  ///< get the first ids
+  std::vector<std::string> alphabet{};        ///< characters that get ids even if no word has them
 };
 
 struct TrainedBpe {
