@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   m.checksum_chunk = std::int64_t{4} << 20;
   for (auto const& unit : specs)
     for (auto const& p : unit.parameters)
-      m.tensors.push_back({p.name, p.shape, {}, Dtype::fp32, {}});
+      m.tensors.push_back({p.name, p.shape, {}, Dtype::fp32, {}, {}});
   std::size_t extents = 0;
   for (int r = 0; r < ranks; ++r) {
     int const shard = r / ranks_per_file;
