@@ -66,13 +66,14 @@ else()
 endif()
 message(STATUS "Tessera: host instruction set ${TESSERA_ARCH_USED}")
 
+define_property(TARGET PROPERTY TESSERA_WERROR INITIALIZE_FROM_VARIABLE TESSERA_WERROR)   # a target may turn it off
 # Flags of every target of the project; interface only, so that nothing leaks into an outside project.
 add_library(tessera_flags INTERFACE)
 target_compile_features(tessera_flags INTERFACE cxx_std_20)
 target_compile_options(tessera_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>  # g++ 12 sees overlaps in std::string + that are none
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed>  # a loop that clang does not vectorize is no error
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:${TESSERA_WERROR}>:-Werror> -fno-math-errno -fno-trapping-math>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:$<TARGET_PROPERTY:TESSERA_WERROR>>:-Werror> -fno-math-errno -fno-trapping-math>)
 if(NOT TESSERA_ARCH_USED STREQUAL "none")
   target_compile_options(tessera_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${TESSERA_ARCH_USED}>)
   if(TESSERA_ARCH_USED STREQUAL "x86-64-v4")
