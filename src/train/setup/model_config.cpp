@@ -1,8 +1,12 @@
 #include "tessera/train/setup/model_source.hpp"
 
+#include <algorithm>
+
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/data/tokenizer/tokenizer.hpp"
+#include "tessera/model/decoder/causal_lm.hpp"
 #include "tessera/model/families/registry.hpp"
 
 namespace tessera::train {
@@ -57,6 +61,20 @@ ConfigTree keep_stored_head(ConfigTree config, fs::path const& weights) {
                       " has other values than the embedding; both are kept, as transformers does, "
                       "and the model is written with tie_word_embeddings false"));
   return config.set("tie_word_embeddings", false);
+}
+
+std::int64_t rows_for_tokens(ConfigTree const& config,
+                             std::filesystem::path const& tokenizer_directory) {
+  auto const model = tokenizer_directory.empty() ? nullptr : known_model(config);
+  if (!model) return 0;
+  try {
+    auto const tokenizer = data::load_tokenizer(tokenizer_directory);
+    std::int64_t const tokens =
+        std::max<std::int64_t>(tokenizer->vocabulary_size(), tokenizer->max_id() + 1);
+    return tokens > model->vocabulary_size() ? tokens : 0;
+  } catch (Error const&) {  // whoever needs the tokenizer says why it cannot be read
+    return 0;
+  }
 }
 
 }  // namespace tessera::train

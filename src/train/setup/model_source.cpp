@@ -123,19 +123,6 @@ void grow_vocabulary(ModelSource& source, comm::Collectives& comm) {
 
 }  // namespace
 
-std::int64_t rows_for_tokens(ConfigTree const& config, fs::path const& tokenizer_directory) {
-  auto const model = tokenizer_directory.empty() ? nullptr : known_model(config);
-  if (!model) return 0;
-  try {
-    auto const tokenizer = data::load_tokenizer(tokenizer_directory);
-    std::int64_t const tokens =
-        std::max<std::int64_t>(tokenizer->vocabulary_size(), tokenizer->max_id() + 1);
-    return tokens > model->vocabulary_size() ? tokens : 0;
-  } catch (Error const&) {  // whoever needs the tokenizer says why it cannot be read
-    return 0;
-  }
-}
-
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
   ModelSource source;
   source.config = ConfigTree::parse(

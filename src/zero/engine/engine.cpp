@@ -11,7 +11,6 @@
 #include "optimizer/norm_and_overflow.hpp"
 #include "optimizer/optimizer_state.hpp"
 #include "optimizer/update_schedule.hpp"
-#include "tessera/core/log.hpp"
 
 namespace tessera::zero {
 namespace {
@@ -102,9 +101,8 @@ class StagedEngine final : public WeightsBase<Engine> {
                      "finish_step() without a micro-step; call begin_micro_step() first");
     gradients_->finish();
     finish_delayed_update();
-    bool const skips_nonfinite = config_.skip_on_nonfinite || config_.dtype == Dtype::fp16;
     kernels::GradientLimits limits{scaler_.scale() * rules_.averaging.left, config_.max_grad_norm,
-                                   skips_nonfinite};
+                                   config_.skip_on_nonfinite || config_.dtype == Dtype::fp16};
     decision_.set_values(values);
     if (step_.communication.reduces_gradients)
       state_.compute_norm(decision_, limits);
@@ -117,9 +115,7 @@ class StagedEngine final : public WeightsBase<Engine> {
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
                             step_.communication.phase, decision_.sums()};
-    if (!decision.finite && !skips_nonfinite && groups_.world().rank() == 0)
-      log::warning(
-          "gradients are not finite and the update is applied: the overflow check is disabled");
+    if (groups_.world().rank() == 0) decision_.warn_of_unchecked_overflow();
     if (!result.skipped) ++steps_;
     scaler_.update(result.skipped);
     return result;

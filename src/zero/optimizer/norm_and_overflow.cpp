@@ -7,6 +7,7 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/core/exact_sum.hpp"
+#include "tessera/core/log.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
 
 namespace tessera::zero::detail {
@@ -156,6 +157,12 @@ kernels::StepDecision NormAndOverflow::read() {
   if (!is_complete_) complete();
   computed_.wait("the gradient norm and overflow flag", compute_deadline);
   return *host_decision();
+}
+
+void NormAndOverflow::warn_of_unchecked_overflow() const {
+  if (!limits_.skip_on_nonfinite && !host_decision()->finite)
+    log::warning(
+        "gradients are not finite and the update is applied: the overflow check is disabled");
 }
 
 StepSums NormAndOverflow::sums() const {

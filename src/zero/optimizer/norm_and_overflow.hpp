@@ -40,6 +40,8 @@ class NormAndOverflow {
   /// Blocks the host; after the update is enqueued where the update may precede the sums.
   /// @throws PeerLostError when a rank is missing
   kernels::StepDecision read();
+  /// Warns where an update applies gradients that are not finite; after read().
+  void warn_of_unchecked_overflow() const;
   /// Returns the step's sums, after read().
   StepSums sums() const;
 
