@@ -45,7 +45,7 @@ GemmProblem rows_of(GemmProblem const& p, std::int64_t first, std::int64_t rows)
   return part;
 }
 
-dnnl::memory::data_type type_of(Dtype dtype) {
+dnnl::memory::data_type onednn_type_of(Dtype dtype) {
   return dtype == Dtype::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
@@ -107,12 +107,12 @@ struct OnednnMatmul::Impl {
   Entry make(GemmProblem const& p) const {
     using dnnl::memory;
     using dims = memory::dims;
-    memory::desc const a({p.m, p.k}, type_of(p.in),
+    memory::desc const a({p.m, p.k}, onednn_type_of(p.in),
                          p.transpose_a ? dims{1, p.lda()} : dims{p.lda(), 1});
-    memory::desc const b({p.k, p.n}, type_of(p.in),
+    memory::desc const b({p.k, p.n}, onednn_type_of(p.in),
                          p.transpose_b ? dims{1, p.ldb()} : dims{p.ldb(), 1});
-    memory::desc const c({p.m, p.n}, type_of(p.out), dims{p.ldc(), 1});
-    memory::desc const bias({1, p.n}, type_of(p.in), dims{p.n, 1});
+    memory::desc const c({p.m, p.n}, onednn_type_of(p.out), dims{p.ldc(), 1});
+    memory::desc const bias({1, p.n}, onednn_type_of(p.in), dims{p.n, 1});
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.alpha != 1.0f) attributes.set_output_scales(0, {p.alpha});
