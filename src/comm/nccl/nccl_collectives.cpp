@@ -29,9 +29,6 @@ using memory::Event;
 using memory::TensorView;
 using namespace std::chrono_literals;
 
-/// Time for the kernels of an operation to end after its communicator was aborted, before its
-/// buffers are freed.
-constexpr Deadline grace = 5s;
 
 /// Beyond the deadline: a call that polls NCCL has then given up by itself.
 constexpr Deadline patience = 10s;
@@ -239,7 +236,7 @@ class NcclCollectives final : public Collectives {
     if (!pending.what().starts_with(prefix)) return host_->wait(pending);
     while (!watchdog_->failed() && !happens_soon(pending.event())) {
     }
-    if (watchdog_->failed()) pending.event().wait_for(grace);
+    if (watchdog_->failed()) pending.event().wait_for(abort_grace);
     watchdog_->rethrow();
     pending.event().wait(pending.what(), 0ms);
   }

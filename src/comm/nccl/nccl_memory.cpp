@@ -24,8 +24,6 @@ namespace {
 
 /// How long streams may take to complete their work: at most, and when only an abort may end it.
 constexpr std::chrono::milliseconds stream_timeout{30'000}, unwinding_timeout{500};
-/// Time for streams to leave the kernels of aborted communicators.
-constexpr std::chrono::seconds grace{5};
 
 /// Memory of ncclMemAlloc.
 struct Block {
@@ -119,10 +117,10 @@ struct NcclMemory::Registrations {
   }
   void close() noexcept {
     bool const in_use = !handles.empty() || !ownerless.empty();
-    busy = in_use && !memory::wait_for_streams(aborted() ? grace : timeout);
+    busy = in_use && !memory::wait_for_streams(aborted() ? abort_grace : timeout);
     if (busy) {
       abort();
-      busy = !memory::wait_for_streams(grace);
+      busy = !memory::wait_for_streams(abort_grace);
     }
     while (!handles.empty()) remove(handles.begin()->first);
     comms.clear();

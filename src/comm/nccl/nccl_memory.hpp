@@ -13,6 +13,9 @@
 
 namespace tessera::comm::detail {
 
+/// Time for streams to leave the kernels of aborted communicators, before buffers are freed.
+inline constexpr Deadline abort_grace = std::chrono::seconds(5);
+
 /// Whether allocations become symmetric windows. The same on all ranks.
 struct NcclWindows {
   bool possible = false;
