@@ -29,7 +29,6 @@ using memory::Event;
 using memory::TensorView;
 using namespace std::chrono_literals;
 
-
 /// Beyond the deadline: a call that polls NCCL has then given up by itself.
 constexpr Deadline patience = 10s;
 
