@@ -106,6 +106,7 @@ test_cuda_build() {
   nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || { say "no nvcc on this machine: skipping the build for GPUs"; return 0; }
   echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1 || { say "no nccl.h on this machine: skipping the build for GPUs"; return 0; }
   say "building for GPUs (${TESSERA_CUDA_ARCHITECTURES:-90})"
+  mkdir -p "$(dirname "$log")"
   cmake --preset cuda -B "$build-cuda" -DTESSERA_UNITY=ON "-DTESSERA_TEST_FOLDERS=gpu;bench" -DCMAKE_CUDA_COMPILER="$nvcc" \
     -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
     { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the complete log is in $log"; }
