@@ -18,6 +18,14 @@ bool is_option(std::string const& word) {
   return (first == 1 || first == 2) && std::isalpha(static_cast<unsigned char>(word[first])) != 0;
 }
 
+bool is_training_option(std::string const& name) {
+  auto const& table = config::argument_table();
+  bool const negated = name.starts_with("no_") || name.starts_with("no-");
+  return table.find(name) || (negated && table.find(name.substr(3)));
+}
+
+}  // namespace
+
 std::vector<std::string> split(std::string const& text, char separator) {
   std::vector<std::string> out{""};
   for (char const c : text)
@@ -27,14 +35,6 @@ std::vector<std::string> split(std::string const& text, char separator) {
       out.back() += c;
   return out;
 }
-
-bool is_training_option(std::string const& name) {
-  auto const& table = config::argument_table();
-  bool const negated = name.starts_with("no_") || name.starts_with("no-");
-  return table.find(name) || (negated && table.find(name.substr(3)));
-}
-
-}  // namespace
 
 Command::Command(std::string name, std::string meaning)
     : name_(std::move(name)), meaning_(std::move(meaning)) {}
@@ -246,20 +246,20 @@ class Command::Reader {
     return found == values_.end() ? nullptr : &found->second;
   }
 
-  [[noreturn]] void unknown_command(std::string const& word) const {
+  Words command_names() const {
     Words names;
     for (auto const& command : command_.commands_) names.push_back(command->name_);
-    std::string const near = config::nearest_name(word, names);
+    return names;
+  }
+  [[noreturn]] void unknown_command(std::string const& word) const {
+    std::string const near = config::nearest_name(word, command_names());
     throw UsageError(
         concat("unknown command '", word, "'", near.empty() ? "" : "; did you mean " + near + "?"));
   }
 
   void check() const {
-    if (!command_.commands_.empty()) {
-      Words names;
-      for (auto const& command : command_.commands_) names.push_back(command->name_);
-      throw UsageError(concat(command_.full_name(), " needs a command: ", join(names)));
-    }
+    TESSERA_VALIDATE(command_.commands_.empty(), UsageError, command_.full_name(),
+                     " needs a command: ", join(command_names()));
     bool const has_rest = !extra_.empty() || !training_.empty() || !after_.empty();
     auto const dashed = [&](std::string const& name) {
       return (command_.table_.find(name)->is_positional ? "" : "--") + name;

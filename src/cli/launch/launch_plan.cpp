@@ -8,8 +8,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "command.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -19,17 +19,6 @@ int natural_number(std::string const& text, std::string const& what) {
       !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
   TESSERA_VALIDATE(good, UsageError, what, " is '", text, "'; it must be a number");
   return std::stoi(text);
-}
-
-/// "a@" has two parts; the second is empty.
-std::vector<std::string> split(std::string const& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t at = 0;;) {
-    std::size_t const end = text.find(separator, at);
-    parts.push_back(text.substr(at, end - at));
-    if (end == std::string::npos) return parts;
-    at = end + 1;
-  }
 }
 
 std::vector<int> first_slots(int count) {

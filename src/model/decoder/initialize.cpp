@@ -6,6 +6,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/random.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::model {
 namespace {
@@ -56,7 +57,7 @@ void fill_uniform(Philox const& random, double bound, std::int64_t first, std::i
 template <class Fill>
 void fill_in_parallel(std::int64_t first, std::int64_t numel, float* out, Fill const& fill) {
   constexpr std::int64_t part = std::int64_t{1} << 14;
-  std::int64_t const parts = (numel + part - 1) / part;
+  std::int64_t const parts = ceil_divide(numel, part);
 #pragma omp parallel for schedule(static) if (parts > 1)
   for (std::int64_t i = 0; i < parts; ++i)
     fill(first + i * part, std::min(part, numel - i * part), out + i * part);
