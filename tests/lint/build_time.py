@@ -15,19 +15,21 @@ def unit_of(obj):
     return re.sub(r"^.*\.dir/|\.o$", "", obj)
 
 
-def main():
-    log = pathlib.Path(sys.argv[1]) / "compile_times.txt"
+def report_of(log):
+    """The lines of the report; the last compilation of a unit counts."""
     seconds = {}
-    for line in log.read_text().splitlines() if log.exists() else []:
+    for line in log.splitlines():
         taken, obj = line.split(maxsplit=1)
-        seconds[unit_of(obj)] = int(taken)  # of the last compilation
+        seconds[unit_of(obj)] = int(taken)
     slowest = sorted(seconds.items(), key=lambda x: -x[1])
-    print(f"{sum(seconds.values())} s of processor time in {len(seconds)} units of a second or more that no cache had; the slowest:")
+    yield f"{sum(seconds.values())} s of processor time in {len(seconds)} units of a second or more that no cache had; the slowest:"
     for unit, taken in slowest[:10]:
-        print(f"  {taken:3d} s  {unit}")
+        yield f"  {taken:3d} s  {unit}"
     for unit, taken in slowest:
         if taken > LIMIT:
-            print(f"warning: {unit} takes {taken} s to compile, above {LIMIT} s: divide it or instantiate less in it")
+            yield f"warning: {unit} takes {taken} s to compile, above {LIMIT} s: divide it or instantiate less in it"
 
 
-main()
+if __name__ == "__main__":
+    log = pathlib.Path(sys.argv[1]) / "compile_times.txt"
+    print("\n".join(report_of(log.read_text() if log.exists() else "")))

@@ -4,6 +4,7 @@ import pathlib
 import tempfile
 import unittest
 
+import build_time
 import check_language
 import cpp_source
 import house
@@ -257,6 +258,15 @@ class Modes(unittest.TestCase):
                      "host_->run(u, units_ > 2 ? 1 : 2);", "bool const is_swapped = n > 2;\nif (is_swapped) g();", "if (space == Space::stage) g();",
                      "g(host_, config.stage);", "// if (host_)", "host_ = n > 2 ? a : b;"):
             self.assertEqual(self.branches(body), 0, body)
+
+
+class BuildTime(unittest.TestCase):
+    def test_slow_units_are_warned_of(self):
+        lines = list(build_time.report_of("16 src/CMakeFiles/a.dir/x/slow.cpp.o\n20 tests/CMakeFiles/b.dir/y.cpp.o\n15 tests/CMakeFiles/b.dir/y.cpp.o\n"))
+        self.assertEqual(lines[0].split()[:1], ["31"])
+        self.assertEqual([line.strip() for line in lines[1:3]], ["16 s  x/slow.cpp", "15 s  y.cpp"])
+        self.assertEqual(len(lines), 4)
+        self.assertIn("warning: x/slow.cpp takes 16 s", lines[3])
 
 
 class Words(unittest.TestCase):
