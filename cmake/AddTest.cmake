@@ -53,8 +53,7 @@ function(tessera_add_test file)
     target_link_libraries(test.${name} PRIVATE tessera_test_main_mpi)
     foreach(np IN LISTS arg_NP)
       add_test(NAME ${name}.np${np}
-               COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${np} --oversubscribe --allow-run-as-root --bind-to none
-                       $<TARGET_FILE:test.${name}>)
+               COMMAND ${TESSERA_MPIEXEC} ${np} $<TARGET_FILE:test.${name}>)
       set_tests_properties(${name}.np${np} PROPERTIES LABELS "${layer};np${np};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
                            PROCESSORS ${np} ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;${sanitizer}")
     endforeach()
@@ -63,8 +62,7 @@ function(tessera_add_test file)
       math(EXPR np "${sum}")
       string(REPLACE "," "_" label "${nodes}")
       add_test(NAME ${name}.nodes_${label}
-               COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${np} --oversubscribe --allow-run-as-root --bind-to none
-                       $<TARGET_FILE:test.${name}>)
+               COMMAND ${TESSERA_MPIEXEC} ${np} $<TARGET_FILE:test.${name}>)
       set_tests_properties(${name}.nodes_${label} PROPERTIES LABELS "${layer};np${np};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${np}
                            ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;TESSERA_SIMULATED_NODES=${nodes};${sanitizer}")
     endforeach()

@@ -342,7 +342,8 @@ int main(int argc, char** argv) {
   try {
     topology::MpiSession session(argc, argv);
     info = session.info();
-    if (refuse(facts, topology::disagreement(facts, info.world_size)))
+    if (refuse(facts, topology::disagreement(facts, info.world_size,
+                                             topology::MpiSession::library_version())))
       return static_cast<int>(ExitCode::usage);
     code = measures ? cli::run_rank_program(session, words) : start(session, words, facts);
   } catch (Error const& error) {  // from the session, before there is a log

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from support import TINY, zero, safetensors, ranks_of, wait_for, refused
+from support import TINY, zero, safetensors, rank_of, ranks_of, wait_for, refused
 
 
 def killed_at_any_moment(b):
@@ -100,7 +100,7 @@ def lost_rank(b):
         started = subprocess.Popen(b.command(3, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
         wait_for(lambda: (b.work / name / "checkpoints/latest").exists(), 60)
         pids = ranks_of(started.pid)
-        rank_pid = next(p for p in pids if f"OMPI_COMM_WORLD_RANK={victim}\0".encode() in pathlib.Path(f"/proc/{p}/environ").read_bytes())
+        rank_pid = next(p for p in pids if rank_of(p) == victim)
         killed = time.monotonic()
         os.kill(rank_pid, signal.SIGKILL)
         _, stderr = started.communicate(timeout=60)
