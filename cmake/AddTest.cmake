@@ -1,10 +1,12 @@
 # tessera_add_test(<layer>/<name>.test.cpp [NP 1 2 4] [LABELS ...] [LIBS ...] [TIMEOUT s])
 #
 # A test executable per file, named <layer>.<name>. The file is in tests/<layer>, or in the folder there that has the name of the part
-# whose source it tests. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e, threads).
+# whose source it tests. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e, threads, mpi).
 
 # The tests that the thread sanitizer runs: label threads.
 add_custom_target(thread_tests)
+# The tests that a second MPI runs: label mpi.
+add_custom_target(mpi_suite)
 
 # The number of cores a rank may use in a test: two ranks on two cores, one OpenMP thread each.
 function(tessera_add_test file)
@@ -35,6 +37,9 @@ function(tessera_add_test file)
   target_include_directories(test.${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/${layer}")   # fixtures of the layer
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests test.${name})
+  endif()
+  if("mpi" IN_LIST arg_LABELS)
+    add_dependencies(mpi_suite test.${name})
   endif()
   set_target_properties(test.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
   target_link_libraries(test.${name} PRIVATE tessera_${layer} tessera_flags ${arg_LIBS})

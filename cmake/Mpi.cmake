@@ -2,7 +2,8 @@
 # prefix (-DMPI_HOME=PREFIX).
 #   TESSERA_MPI_LIBRARY   "Open MPI", "MPICH" (also MPIs derived from it) or "unknown", from mpi.h
 #   TESSERA_MPIEXEC       the command line that starts ranks in tests, up to the number of ranks
-#   TESSERA_MPIEXEC_KEEP  the same; the launcher does not end the other ranks when one ends
+#   TESSERA_MPIEXEC_KEEP  the same; the launcher does not end the other ranks when one ends. With MPICH's, which always does, each rank must be
+#                         started by TESSERA_KEEP_RANK
 set(MPI_CXX_SKIP_MPICXX ON)   # the C interface only: the C++ bindings would link a library of their own into every file that includes mpi.h
 
 # The launcher has the suffix of the wrapper and is in its folder; FindMPI would take the machine's default, of another MPI.
@@ -39,11 +40,12 @@ if(MPIEXEC_EXECUTABLE)
 endif()
 set(TESSERA_MPIEXEC "${MPIEXEC_EXECUTABLE}")
 set(TESSERA_MPIEXEC_KEEP "${MPIEXEC_EXECUTABLE}")
+set(TESSERA_KEEP_RANK)
 if(launcher STREQUAL "Open MPI")
   list(APPEND TESSERA_MPIEXEC --oversubscribe --allow-run-as-root --bind-to none)
   list(APPEND TESSERA_MPIEXEC_KEEP --enable-recovery --oversubscribe --allow-run-as-root --bind-to none)
 elseif(launcher STREQUAL "MPICH")
-  list(APPEND TESSERA_MPIEXEC_KEEP -disable-auto-cleanup)
+  set(TESSERA_KEEP_RANK "${PROJECT_SOURCE_DIR}/tests/support/keep_rank.sh")
 endif()
 list(APPEND TESSERA_MPIEXEC "${MPIEXEC_NUMPROC_FLAG}")
 list(APPEND TESSERA_MPIEXEC_KEEP "${MPIEXEC_NUMPROC_FLAG}")

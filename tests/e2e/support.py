@@ -19,7 +19,7 @@ def launcher_options(mpiexec):
 
 
 def launcher_words(mpiexec, ranks):
-    return [mpiexec, "-n", str(ranks), *launcher_options(mpiexec)]
+    return [mpiexec, *launcher_options(mpiexec), "-n", str(ranks)]
 
 
 class Bench:
