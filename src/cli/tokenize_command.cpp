@@ -149,6 +149,14 @@ void add_tokenize(Command& app) {
            "the part in the loss")
       .excludes("text");
   tokenize.add("--show", a->show, "examples to show (2)").at_least(1).needs("chat");
+  tokenize
+      .add("--assistant_only_loss", a->examples.assistant_only_loss,
+           "loss on the assistant's messages only")
+      .needs("chat");
+  tokenize
+      .add("--chat_template_path PATH", a->examples.chat_template,
+           "Jinja file in place of the tokenizer's chat template")
+      .needs("chat");
   tokenize.add("--threads", a->request.threads, "threads that tokenize (default: the cores)")
       .at_least(1)
       .needs("output");

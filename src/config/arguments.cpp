@@ -178,9 +178,10 @@ void validate_adapters(TrainingArguments const& a) {
 /// Options of --task sft without it, and options of texts with it.
 void validate_task(TrainingArguments const& a) {
   if (a.task == Task::clm) {
-    for (char const* name : {"max_length", "dataset_text_field", "record_template", "eos_token",
-                             "completion_only_loss", "loss_type", "packing", "packing_strategy",
-                             "eval_packing", "padding_free", "pad_to_multiple_of"})
+    for (char const* name :
+         {"max_length", "dataset_text_field", "record_template", "eos_token", "chat_template_path",
+          "assistant_only_loss", "completion_only_loss", "loss_type", "packing", "packing_strategy",
+          "eval_packing", "padding_free", "pad_to_multiple_of"})
       TESSERA_VALIDATE(!a.given(name), UsageError, "--", name,
                        " is an option of supervised fine-tuning; add --task sft");
     return;

@@ -14,8 +14,6 @@ namespace {
 
 char const* const local_files_only =
     "nothing is downloaded from the Hub; models, tokenizers and texts are local paths";
-char const* const no_chats =
-    "chat templates are not rendered; render messages to prompt and completion first";
 char const* const one_reader =
     "no effect: each rank reads its own samples from the memory-mapped tokenized text";
 
@@ -68,7 +66,7 @@ void add_texts(ArgumentRows& t) {
 void add_examples(ArgumentRows& t) {
   t.group("Supervised fine-tuning, as TRL's SFTTrainer", training);
   t.add(&Arguments::task, "task",
-        "clm: text as run_clm.py; sft: examples of prompts and completions as TRL's "
+        "clm: text as run_clm.py; sft: examples of prompts, completions and chats as TRL's "
         "SFTTrainer (Tessera's own)");
   t.add(&Arguments::max_length, "max_length",
         "tokens of an example, truncated at the end, or of a packed row; 0: no limit")
@@ -77,14 +75,14 @@ void add_examples(ArgumentRows& t) {
   t.add(&Arguments::dataset_text_field, "dataset_text_field", "column of plain text");
   t.add(&Arguments::record_template, "record_template",
         "alpaca: instruction, input and output become a prompt and a completion (Tessera's own)");
-  t.add(path, "chat_template_path", {}, "chat template in place of the tokenizer's")
-      .refuse(no_chats);
+  t.add(&Arguments::chat_template_path, "chat_template_path",
+        "Jinja file, or directory of a tokenizer, in place of the tokenizer's chat template");
   t.add(&Arguments::eos_token, "eos_token",
         "token that ends texts and completions; none: the tokenizer's");
   t.add(&Arguments::completion_only_loss, "completion_only_loss",
         "loss on the completion only; none: where there is a prompt and a completion");
-  t.add(boolean, "assistant_only_loss", false, "loss on the assistant's messages only")
-      .refuse(no_chats);
+  t.add(&Arguments::assistant_only_loss, "assistant_only_loss",
+        "loss on the assistant's messages only");
   t.add(&Arguments::loss_type, "loss_type",
         "nll: negative log-likelihood, also named chunked_nll; dft: times the token's probability "
         "(Dynamic Fine-Tuning)");
