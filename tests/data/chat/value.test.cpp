@@ -34,7 +34,7 @@ TEST_F(ChatValue, IsWrittenAsJsonDumpsWritesIt) {
 }
 
 TEST_F(ChatValue, GivesItsMemoryBack) {
-  Budget small(1'000, 4'000);
+  Budget small(100'000, 4'000);
   for (int i = 0; i < 100; ++i) make_text(small, std::string(2'000, 'x'));
   EXPECT_THROW(make_text(small, std::string(5'000, 'x')), TemplateError);
 }
