@@ -148,7 +148,7 @@ void add_tokenize(Command& app) {
            "show the first examples of a file as tessera-train --task sft reads it: text, ids and "
            "the part in the loss")
       .excludes("text");
-  tokenize.add("--show", a->show, "examples to show (2)").at_least(1).needs("chat");
+  tokenize.add("--show", a->show, "examples to show").at_least(1).needs("chat");
   tokenize
       .add("--assistant_only_loss", a->examples.assistant_only_loss,
            "loss on the assistant's messages only")

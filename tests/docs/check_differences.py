@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs.differences: the page of differences names every option and key that the generated reference
+"""docs.differences: the pages of differences name every option and key that the generated reference
 pages mark as refused, refused in part, or accepted with another effect.
 
 Usage: check_differences.py SOURCE_DIRECTORY
@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-PAGE = "docs/getting-started/moving-from-deepspeed.md"
+PAGES = ("docs/getting-started/moving-from-deepspeed.md", "docs/getting-started/moving-from-trl.md")
 TABLES = ("docs/reference/options.md", "docs/reference/deepspeed-config.md")
 
 
@@ -26,11 +26,11 @@ def different(table):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    named = set(re.findall(r"`([^`\n]+)`", (root / PAGE).read_text()))
+    named = {name for page in PAGES for name in re.findall(r"`([^`\n]+)`", (root / page).read_text())}
     missing = [f"{table}: {name}" for table in TABLES for name in different(root / table)
                if not {name, name.removeprefix("zero_optimization.")} & named]
     if missing:
-        sys.exit(f"{PAGE} does not name these differences:\n" + "\n".join(missing))
+        sys.exit(f"neither {' nor '.join(PAGES)} names these differences:\n" + "\n".join(missing))
     print("all differences are named")
 
 

@@ -14,8 +14,8 @@ class Block:
 
 
 def pages(root):
-    """All Markdown pages: the front page, CONTRIBUTING, CHANGELOG, docs/ and the site profiles."""
-    return sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md"), *root.glob("slurm/**/*.md")])
+    """All Markdown pages: the front page, CONTRIBUTING, CHANGELOG, docs/, the job scripts and site profiles."""
+    return sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md"), *root.glob("slurm/**/*.md"), *root.glob("pbs/**/*.md")])
 
 
 def blocks(page):

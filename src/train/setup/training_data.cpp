@@ -163,7 +163,7 @@ class Loader {
     request.threads = static_cast<int>(arguments_.preprocessing_num_workers.value_or(
         std::min<std::int64_t>(std::ssize(allowed_cores()), most_threads)));
     request.cache_folder = arguments_.output_dir / ".cache";
-    bool const split = arguments_.validation_file.empty();
+    bool const split = splits_train_file();
     int const percent = split ? static_cast<int>(arguments_.validation_split_percentage) : 0;
     using Kind = data::RecordPart::Kind;
     request.mixture = arguments_.data_mixture;
@@ -195,6 +195,13 @@ class Loader {
     }
   }
 
+  /// Whether records of train_file validate. run_clm.py takes them even from runs that evaluate
+  /// nothing, SFTTrainer never does.
+  bool splits_train_file() const {
+    return arguments_.validation_file.empty() &&
+           (arguments_.task != config::Task::sft || arguments_.do_eval);
+  }
+
   data::TextColumn column_of(data::SequenceRequest const& request) const {
     auto name =
         comm::broadcast_from_root(comm_, [&] { return data::text_column_of(request).name; });
@@ -206,7 +213,7 @@ class Loader {
     auto const hex = [](std::uint64_t hash) { return fmt::format("{:016x}", hash); };
     auto& identity = data_.identity = ConfigTree::object();
     if (data_.train) {
-      bool const split = arguments_.validation_file.empty();
+      bool const split = splits_train_file();
       auto const files = data::find_text_files(arguments_.train_file);
       bool const lines = data::kind_of_file(files.front()) == ".txt";
       identity.set("train_file", arguments_.train_file.string())

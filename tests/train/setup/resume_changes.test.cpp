@@ -184,12 +184,33 @@ TEST(ResumeChanges, EveryOptionIsKnown) {
 
 TEST(ResumeChanges, WhatChangesTheStepsIsNotCalledTheSame) {
   auto const arguments = changes_of_all("arguments", config::describe(config::TrainingArguments()));
-  EXPECT_THAT(
-      arguments.training,
-      UnorderedElementsAreArray(changed(
-          {"seed", "tf32", "eod_mask_loss", "reset_attention_mask", "reset_position_ids",
-           "use_peft_lora", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules",
-           "use_rslora", "frozen_parameters", "max_eval_samples", "delayed_update_from_step"})));
+  EXPECT_THAT(arguments.training, UnorderedElementsAreArray(changed({"seed",
+                                                                     "tf32",
+                                                                     "eod_mask_loss",
+                                                                     "reset_attention_mask",
+                                                                     "reset_position_ids",
+                                                                     "use_peft_lora",
+                                                                     "lora_r",
+                                                                     "lora_alpha",
+                                                                     "lora_dropout",
+                                                                     "lora_target_modules",
+                                                                     "use_rslora",
+                                                                     "frozen_parameters",
+                                                                     "max_eval_samples",
+                                                                     "delayed_update_from_step",
+                                                                     "task",
+                                                                     "max_length",
+                                                                     "dataset_text_field",
+                                                                     "record_template",
+                                                                     "chat_template_path",
+                                                                     "eos_token",
+                                                                     "completion_only_loss",
+                                                                     "assistant_only_loss",
+                                                                     "packing",
+                                                                     "packing_strategy",
+                                                                     "eval_packing",
+                                                                     "padding_free",
+                                                                     "pad_to_multiple_of"})));
   auto const engine = changes_of_all("engine", config::describe(config::ResolvedConfig()));
   auto const place = changed({"offload_optimizer", "offload_param", "cpu_checkpointing",
                               "reduce_scatter", "stage", "reduce_once"});

@@ -150,6 +150,7 @@ TextColumn text_column_of(SequenceRequest const& request);
 
 /// The first examples of a data set as they are trained on.
 struct ShownExamples {
+  /// An example and its tokens.
   struct Example {
     std::string text;                  ///< with the parts of the loss between two marks
     std::vector<std::int32_t> tokens;  ///< with flags
