@@ -9,6 +9,7 @@
 #include "families/fields.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::model {
 namespace {
@@ -147,14 +148,12 @@ ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
   ConfigTree const defaults = default_config_of(family);
   config = complete(family, config);
   std::vector<std::string> unknown;
-  for (std::size_t begin = 0; begin < overrides.size();) {
-    std::size_t const end = std::min(overrides.find(',', begin), overrides.size());
-    std::string const item = overrides.substr(begin, end - begin);
+  if (overrides.empty()) return config;
+  for (auto const& item : split(overrides, ',')) {
     std::size_t const equals = item.find('=');
     TESSERA_VALIDATE(equals != std::string::npos && equals > 0, ConfigError, "config_overrides: '",
                      item, "' is not of the form field=value; example: n_embd=256,n_layer=4");
     std::string const field(resolve(family, item.substr(0, equals)));
-    begin = end + 1;
     if (!config.contains(field)) {
       unknown.push_back(field);
       continue;
