@@ -17,19 +17,20 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 13> families() {
+std::array<Family, 13> const& families() {
   using namespace detail;
-  return {&gpt2_family(),  &gpt_bigcode_family(), &llama_family(),    &mistral_family(),
-          &qwen2_family(), &qwen3_family(),       &gpt_neox_family(), &starcoder2_family(),
-          &phi_family(),   &phi3_family(),        &olmo2_family(),    &gemma_family(),
-          &gemma2_family()};
+  static std::array<Family, 13> const all{
+      gpt2_family(),  gpt_bigcode_family(), llama_family(),      mistral_family(), qwen2_family(),
+      qwen3_family(), gpt_neox_family(),    starcoder2_family(), phi_family(),     phi3_family(),
+      olmo2_family(), gemma_family(),       gemma2_family()};
+  return all;
 }
 
 Family const& family_of(std::string const& model_type) {
   std::string supported;
-  for (Family const* family : families()) {
-    if (family->model_type == model_type) return *family;
-    supported += (supported.empty() ? "" : ", ") + std::string(family->model_type);
+  for (Family const& family : families()) {
+    if (family.model_type == model_type) return family;
+    supported += (supported.empty() ? "" : ", ") + std::string(family.model_type);
   }
   throw ConfigError(
       concat("model_type '", model_type, "' is not supported; supported: ", supported));
