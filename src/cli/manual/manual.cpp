@@ -1,8 +1,9 @@
+#include "commands.hpp"
+
 #include <fmt/format.h>
 
 #include <memory>
 
-#include "commands.hpp"
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/train/report/version.hpp"

@@ -1,7 +1,8 @@
 
+#include "gradients/gradient_flow.hpp"
+
 #include <functional>
 
-#include "gradients/gradient_flow.hpp"
 #include "gradients/gradient_staging.hpp"
 #include "gradients/micro_step_sums.hpp"
 #include "gradients/offloaded_gradients.hpp"

@@ -1,8 +1,8 @@
+#include "gradients/gradient_flow.hpp"
 
 #include <utility>
 #include <vector>
 
-#include "gradients/gradient_flow.hpp"
 #include "gradients/gradient_staging.hpp"
 #include "gradients/micro_step_sums.hpp"
 #include "gradients/reducer.hpp"
