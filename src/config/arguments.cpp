@@ -9,6 +9,7 @@
 #include "detail/resolvers.hpp"
 #include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/config/word_reader.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {

@@ -23,6 +23,7 @@
 #include "tessera/core/process.hpp"
 #include "tessera/core/shared_library.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/cores.hpp"
 #include "tessera/topology/device_binding.hpp"
@@ -244,16 +245,8 @@ std::set<std::string> entries_of(fs::path const& directory) {
   return out;
 }
 
-/// Words between commas.
-Words list_of(std::string const& value) {
-  Words out;
-  std::istringstream in(value);
-  for (std::string word; std::getline(in, word, ',');) out.push_back(word);
-  return out;
-}
-
 bool any_of(std::string const& value, Words const& wanted) {
-  return std::ranges::any_of(list_of(value), [&](auto const& word) {
+  return std::ranges::any_of(split(value, ','), [&](auto const& word) {
     return std::ranges::find(wanted, word) != wanted.end();
   });
 }
@@ -322,8 +315,8 @@ constexpr DeviceVariable device_variables[] = {{"OMPI_MCA_btl_tcp_if_include", f
 Words missing_devices(DeviceVariable const& variable, std::string const& value,
                       NetworkDevices const& devices) {
   Words out;
-  if (value == "all" || value.starts_with('^')) return out;
-  for (auto name : list_of(value)) {
+  if (value.empty() || value == "all" || value.starts_with('^')) return out;
+  for (auto name : split(value, ',')) {
     if (name.find('/') != std::string::npos) continue;
     if (name.starts_with('=')) name.erase(0, 1);
     name = name.substr(0, name.find(':'));  // mlx5_0:1 is port 1 of mlx5_0

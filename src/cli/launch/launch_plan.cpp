@@ -8,8 +8,8 @@
 #include <numeric>
 #include <sstream>
 
-#include "command.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::cli {
 namespace {
