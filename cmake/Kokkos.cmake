@@ -1,6 +1,7 @@
 # Kokkos >= 5.0: an installed package first (a center's module, Spack, CMAKE_PREFIX_PATH); else the source of 5.0.2, built with
-# Tessera. Where the source comes from: TESSERA_KOKKOS_SOURCE (directory or tarball), else cmake/get-kokkos.sh (the project's
-# release page, then the machine's own Debian mirror), always checked by SHA-256.
+# Tessera. Where the source comes from: TESSERA_KOKKOS_SOURCE (directory or tarball), else the folder vendor of an archive that
+# cmake/bundle-sources.sh made, else cmake/get-kokkos.sh (the machine's own Debian mirror, then the project's release page); a tarball
+# is always checked by SHA-256.
 #
 # Layers link TESSERA_KOKKOS_LIBS. In a build for GPUs Kokkos' own compile options ask for nvcc in the place of the host compiler; they are
 # left out, and the sources that include Kokkos are named to tessera_compile_for_device() instead.
@@ -25,8 +26,11 @@ function(tessera_kokkos_source directory)
     return()
   endif()
   set(tarball "${PROJECT_BINARY_DIR}/kokkos-5.0.2.tar.gz")
+  set(bundled "${PROJECT_SOURCE_DIR}/vendor/kokkos-5.0.2.tar.gz")
   if(TESSERA_KOKKOS_SOURCE)
     set(tarball "${TESSERA_KOKKOS_SOURCE}")
+  elseif(EXISTS "${bundled}")
+    set(tarball "${bundled}")
   else()
     execute_process(COMMAND "${PROJECT_SOURCE_DIR}/cmake/get-kokkos.sh" "${tarball}" RESULT_VARIABLE failed)
     if(failed)

@@ -232,6 +232,34 @@ NodeSection slurm_section(Environment const& e, std::string const& mpi_kinds,
   return section;
 }
 
+NodeSection launcher_section(topology::LauncherFacts const& facts,
+                             std::vector<MpiLauncher> const& launchers,
+                             std::string const& mpi_library) {
+  NodeSection section{"launcher", {}, {}};
+  section.add("MPI of this build", mpi_library);
+  auto const started = topology::launcher_name(facts.launcher);
+  section.add("started by", started.empty() ? "no launcher"
+                                            : concat(started, ", ", facts.size.value_or(1),
+                                                     " processes (", facts.size_variable, ")"));
+  for (auto const& launcher : launchers)
+    section.add(launcher.program,
+                launcher.version.empty() ? "of an MPI that is not known here" : launcher.version);
+  auto const family = topology::mpi_family(mpi_library);
+  auto const own = launcher_of(mpi_library, launchers);
+  for (auto const& launcher : launchers) {
+    bool const usual = launcher.program == "mpirun" || launcher.program == "mpiexec";
+    auto const its_family = topology::mpi_family(launcher.version);
+    if (!usual || its_family == family || its_family == topology::MpiFamily::unknown ||
+        family == topology::MpiFamily::unknown)
+      continue;
+    section.problems.push_back(concat(
+        launcher.program, " in PATH belongs to ", launcher.version, ", and Tessera's MPI is ",
+        mpi_library, ": each process it starts would be a world of one rank; use ",
+        own ? own->program : "srun, or load the module of " + mpi_library));
+  }
+  return section;
+}
+
 namespace fs = std::filesystem;
 namespace {
 
