@@ -372,9 +372,10 @@ void add_communication(ArgumentRows& t) {
 void add_machine(ArgumentRows& t) {
   t.group("Machine");
   t.add(choice, "device", "auto",
-        "auto: GPUs if the build and every node have them, else the host; cuda: an error without "
+        "auto: GPUs if the build and every node have them, else the host; gpu (or cuda): an error "
+        "without "
         "GPUs (Tessera's own)")
-      .one_of({"auto", "cuda", "cpu"});
+      .one_of({"auto", "gpu", "cpu", "cuda"});
   t.add(&Arguments::device_attention, "device_attention",
         "attention on a GPU; auto: cuDNN in fp16 and bf16 (with its own dropout masks), else "
         "portable (Tessera's own)")
@@ -382,9 +383,10 @@ void add_machine(ArgumentRows& t) {
   t.add(&Arguments::device_gelu, "device_gelu",
         "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "
         "Hopper on (Tessera's own)");
-  t.add(&Arguments::cuda_graphs, "cuda_graphs",
-        "launch each block's kernels as one CUDA graph, replayed if operands repeat; for small "
-        "models (Tessera's own)");
+  t.add(&Arguments::device_graphs, "device_graphs",
+        "launch each block's kernels as one graph of the device, replayed if operands repeat; "
+        "for small models (Tessera's own)")
+      .alias("cuda_graphs");
   t.add(&Arguments::communication_multiprocessors, "communication_multiprocessors",
         "of a GPU: at most for NCCL, which matrix products leave free; 0: NCCL's choice "
         "(Tessera's own)")

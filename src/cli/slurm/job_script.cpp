@@ -16,18 +16,6 @@ namespace {
 
 constexpr std::string_view sbatch_mark = "#SBATCH ";
 
-/// sbatch splits #SBATCH lines by its own rules for quotes and #, so only words without them are
-/// accepted.
-void check_sbatch_word(std::string const& word) {
-  std::string const allowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%[]*";
-  TESSERA_VALIDATE(word.starts_with("--") && word.size() > 2 &&
-                       word.find_first_not_of(allowed) == std::string::npos,
-                   UsageError, "'", word,
-                   "' cannot be used in an #SBATCH line; write --name or --name=value without "
-                   "spaces, quotes or #");
-}
-
 bool is_variable_name(std::string const& name) {
   return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
          std::all_of(name.begin(), name.end(),
@@ -41,7 +29,20 @@ std::vector<std::string> lines_of(std::string const& text) {
   return lines;
 }
 
-/// The lines between the #SBATCH lines and the template's commands.
+}  // namespace
+
+/// sbatch splits #SBATCH lines by its own rules for quotes and #, so only words without them are
+/// accepted.
+void check_sbatch_word(std::string const& word) {
+  std::string const allowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%[]*";
+  TESSERA_VALIDATE(word.starts_with("--") && word.size() > 2 &&
+                       word.find_first_not_of(allowed) == std::string::npos,
+                   UsageError, "'", word,
+                   "' cannot be used in an #SBATCH line; write --name or --name=value without "
+                   "spaces, quotes or #");
+}
+
 std::vector<std::string> preamble(JobSettings const& settings) {
   std::vector<std::string> lines;
   for (auto const& module : settings.site.modules)
@@ -51,8 +52,6 @@ std::vector<std::string> preamble(JobSettings const& settings) {
   if (!settings.arguments.empty()) lines.push_back("set -- " + shell_line(settings.arguments));
   return lines;
 }
-
-}  // namespace
 
 SiteProfile parse_site_profile(std::string const& text, std::string const& source) {
   SiteProfile site;
@@ -68,17 +67,20 @@ SiteProfile parse_site_profile(std::string const& text, std::string const& sourc
     std::string value = value_start == std::string::npos ? "" : line.substr(value_start);
     value.erase(value.find_last_not_of(" \t\r") + 1);
     std::size_t const equals = value.find('=');
-    if (directive == "sbatch" && value.starts_with("--"))
+    if ((directive == "sbatch" || directive == "submit") && value.starts_with("--"))
       site.sbatch.push_back(value);
+    else if (directive == "qsub" && value.starts_with("-"))
+      site.qsub.push_back(value);
     else if (directive == "module" && !value.empty())
       site.modules.push_back(value);
     else if (directive == "export" && equals != std::string::npos &&
              is_variable_name(value.substr(0, equals)))
       site.exports.emplace_back(value.substr(0, equals), value.substr(equals + 1));
     else
-      throw DataError(concat(
-          source, ":", number, ": '", line,
-          "' is not a directive; write sbatch --option=value, module NAME or export NAME=VALUE"));
+      throw DataError(concat(source, ":", number, ": '", line,
+                             "' is not a directive; write sbatch --option=value (for PBS submit "
+                             "--option=value, qsub -l "
+                             "name=value), module NAME or export NAME=VALUE"));
   }
   return site;
 }

@@ -1,12 +1,11 @@
 """What operators of a cluster meet: signals during a save, ranks that exit, closed output, file times, permissions."""
 import os
-import pathlib
 import signal
 import stat
 import subprocess
 import time
 
-from support import ranks_of, wait_for
+from support import rank_of, ranks_of, wait_for
 
 
 def start(b, name, **more):
@@ -14,8 +13,7 @@ def start(b, name, **more):
     words = b.common(name, max_steps=100000, save_strategy="steps", save_steps=5, per_device_train_batch_size=1, save_total_limit=2, **more)
     started = subprocess.Popen(b.command(2, words), env=b.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: (b.work / name / "checkpoints/latest").exists(), 60)
-    number = lambda pid: next(r for r in (0, 1) if f"OMPI_COMM_WORLD_RANK={r}\0".encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
-    return started, sorted(ranks_of(started.pid), key=number)
+    return started, sorted(ranks_of(started.pid), key=rank_of)
 
 
 def second_signal_during_a_save(b):
