@@ -1,4 +1,3 @@
-
 #include "gradients/gradient_flow.hpp"
 
 #include <functional>
