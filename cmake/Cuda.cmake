@@ -46,17 +46,17 @@ target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_I
 
 # What a layer that calls the runtime links. The headers are needed for building only; cuBLASLt is loaded when it is first used.
 if(TESSERA_CUDA_RUNTIME STREQUAL "Shared")
-  set(TESSERA_CUDA_LIBS CUDA::cudart)
+  set(TESSERA_DEVICE_LIBS CUDA::cudart)
 elseif(NOT TESSERA_CUDA_RUNTIME STREQUAL "Static")
   message(FATAL_ERROR "TESSERA_CUDA_RUNTIME is '${TESSERA_CUDA_RUNTIME}'; it must be Static or Shared")
 else()
-  set(TESSERA_CUDA_LIBS CUDA::cudart_static)
+  set(TESSERA_DEVICE_LIBS CUDA::cudart_static)
 endif()
 add_library(tessera_cuda_driver STATIC "${PROJECT_SOURCE_DIR}/src/cuda_driver/cuda_driver.cpp")
 target_include_directories(tessera_cuda_driver SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-target_link_libraries(tessera_cuda_driver PUBLIC ${TESSERA_CUDA_LIBS} ${CMAKE_DL_LIBS})
-list(APPEND TESSERA_CUDA_LIBS $<BUILD_INTERFACE:tessera_cuda_headers>)
-set(TESSERA_CUDA_DEFINITIONS TESSERA_HAVE_CUDA "TESSERA_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
+target_link_libraries(tessera_cuda_driver PUBLIC ${TESSERA_DEVICE_LIBS} ${CMAKE_DL_LIBS})
+list(APPEND TESSERA_DEVICE_LIBS $<BUILD_INTERFACE:tessera_cuda_headers>)
+set(TESSERA_DEVICE_DEFINITIONS TESSERA_HAVE_CUDA "TESSERA_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
 set(TESSERA_NCCL_LIBS "${TESSERA_NCCL_LIBRARY}")
 message(STATUS "Tessera: CUDA ${CUDAToolkit_VERSION}, ${TESSERA_CUDA_RUNTIME} runtime, NCCL ${TESSERA_NCCL_VERSION}")
 

@@ -131,12 +131,12 @@ void warn_of_environment(topology::LauncherFacts facts, topology::RankInfo const
   if (!problem.empty()) log::warning(problem);
   if (arguments.use_cpu || !problem.empty()) return;
   std::string const gpus =
-      memory::built_with_cuda() ? topology::gpu_mismatch(facts, info.local_size)
+      memory::built_with_gpu() ? topology::gpu_mismatch(facts, info.local_size)
       : !facts.gpus || !facts.slurm
           ? ""
           : concat("the job has GPUs (", facts.gpus_variable,
-                   "), but this program was built without CUDA and computes on CPUs; use "
-                   "a build with CUDA, or --use_cpu if that is meant");
+                   "), but this program was built without GPU support and computes on CPUs; use "
+                   "a build for GPUs, or --use_cpu if that is meant");
   if (!gpus.empty()) log::warning(gpus);
 }
 

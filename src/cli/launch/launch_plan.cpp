@@ -9,8 +9,8 @@
 #include <span>
 #include <sstream>
 
-#include "command.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::cli {
 namespace {

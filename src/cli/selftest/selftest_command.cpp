@@ -207,10 +207,10 @@ std::string check_threads(Trainings const& t) {
 }
 
 std::string check_gpu(Trainings const& t) {
-  if (!memory::built_with_cuda()) throw Skipped{"this build is without CUDA"};
+  if (!memory::built_with_gpu()) throw Skipped{"this build has no GPU support"};
   auto const found = memory::find_devices();
   if (found.count == 0) throw Skipped{found.reason};
-  t.run("device", {.device = "cuda"});
+  t.run("device", {.device = "gpu"});
   expect_close(t.losses("device"), t.losses("reference"), 1e-3, "GPU against host");
   return concat(found.count, " visible");
 }

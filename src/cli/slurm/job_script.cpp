@@ -9,6 +9,7 @@
 #include "launch/run_program.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -142,18 +143,11 @@ std::string value_of(std::string const& word) {
   return equals == std::string::npos ? "" : word.substr(equals + 1);
 }
 
-std::vector<std::string> items_of(std::string const& list) {
-  std::vector<std::string> items;
-  std::istringstream in(list);
-  for (std::string item; std::getline(in, item, ',');) items.push_back(item);
-  return items;
-}
-
 bool is_gpu_item(std::string const& item) { return item == "gpu" || item.starts_with("gpu:"); }
 
 bool is_gpu_list(std::string const& word) {
   return sbatch_name(word) == "--gres" &&
-         std::ranges::any_of(items_of(value_of(word)), is_gpu_item);
+         std::ranges::any_of(split(value_of(word), ','), is_gpu_item);
 }
 bool requests_gpus(std::string const& word) {
   return is_gpu_list(word) || sbatch_name(word) == "--gpus-per-node";
@@ -162,7 +156,7 @@ bool requests_gpus(std::string const& word) {
 /// "--gres=gpu:a100:4,nvme:1" with @p count "2": "--gres=gpu:a100:2,nvme:1".
 std::string with_gpu_count(std::string const& gres, std::string const& count) {
   std::string list;
-  for (auto const& item : items_of(value_of(gres))) {
+  for (auto const& item : split(value_of(gres), ',')) {
     std::string written = item;
     if (is_gpu_item(item)) {
       std::size_t const last = item.rfind(':');

@@ -1,4 +1,4 @@
-#include "detail/device_api.hpp"
+#include "cuda/cuda_faults.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@ struct Thrown {
   int code = 0;
   std::string message;
 };
-Thrown thrown(int cuda_error, char const* name) {
+Thrown thrown(int error, char const* name) {
   try {
-    throw_fault(cuda_error, "cudaStreamWaitEvent(...)", name, "what the runtime says");
+    throw_fault(error, "cudaStreamWaitEvent(...)", name, "what the runtime says");
   } catch (Error const& error) {
     return {static_cast<int>(error.code()), error.what()};
   }

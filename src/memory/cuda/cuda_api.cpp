@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/cuda_faults.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::memory::detail {
@@ -73,7 +74,11 @@ class CudaApi final : public DeviceApi {
     info.total_bytes = properties.totalGlobalMem;
     return info;
   }
+  /// Checks first that the device can run the kernels of this build: Kokkos would abort.
   void use(int ordinal) override {
+#ifdef TESSERA_CUDA_ARCHITECTURES
+    require_architecture(describe(ordinal), TESSERA_CUDA_ARCHITECTURES);
+#endif
     ordinal_ = ordinal;
     TESSERA_CUDA_CALL(cudaSetDevice(ordinal));
   }
@@ -351,14 +356,14 @@ class CudaApi final : public DeviceApi {
 
 }  // namespace
 
-DeviceApi* cuda_api() {
+DeviceApi* gpu_api() {
   static CudaApi& api = *new CudaApi;  // outlives every static owner of memory
   return &api;
 }
 
-int cuda_api_version() { return CUDART_VERSION; }
+int gpu_api_version() { return CUDART_VERSION; }
 
-int cuda_multiprocessors(int ordinal) {
+int gpu_multiprocessors(int ordinal) {
   int count = 0;
   TESSERA_CUDA_CALL(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, ordinal));
   return count;
@@ -368,8 +373,8 @@ int cuda_multiprocessors(int ordinal) {
 
 #else
 
-tessera::memory::detail::DeviceApi* tessera::memory::detail::cuda_api() { return nullptr; }
-int tessera::memory::detail::cuda_api_version() { return 0; }
-int tessera::memory::detail::cuda_multiprocessors(int) { return 0; }
+tessera::memory::detail::DeviceApi* tessera::memory::detail::gpu_api() { return nullptr; }
+int tessera::memory::detail::gpu_api_version() { return 0; }
+int tessera::memory::detail::gpu_multiprocessors(int) { return 0; }
 
 #endif

@@ -1,34 +1,13 @@
-#include "detail/device_api.hpp"
+#include "cuda/cuda_faults.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <string>
-#include <utility>
 
-#include "detail/device_memory.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/process.hpp"
 
 namespace tessera::memory::detail {
-namespace {
-DeviceApi* replacement = nullptr;
-}  // namespace
-
-DeviceApi* device_api_or_null() { return replacement ? replacement : cuda_api(); }
-
-DeviceApi* replace_device_api(DeviceApi* api) {
-  reset_device_memory();
-  return std::exchange(replacement, api);
-}
-
-DeviceApi& device_api() {
-  DeviceApi* const api = device_api_or_null();
-  TESSERA_VALIDATE(api, ConfigError,
-                   "a device was requested, but this build has no CUDA; configure with "
-                   "TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");
-  return *api;
-}
-
 namespace {
 
 struct Known {
@@ -76,21 +55,21 @@ constexpr int build_or_driver_errors[] = {35, 46, 101, 209, 803};
 
 }  // namespace
 
-DeviceFault fault_of(int cuda_error) {
+DeviceFault fault_of(int error) {
   auto const found = std::find_if(std::begin(known), std::end(known),
-                                  [&](Known const& k) { return k.code == cuda_error; });
+                                  [&](Known const& k) { return k.code == error; });
   if (found != std::end(known)) return found->fault;
   return {false,
           "an earlier kernel of this process may have caused it; dmesg lists device faults (Xid), "
           "compute-sanitizer finds the kernel"};
 }
 
-void throw_fault(int cuda_error, char const* call, char const* name, char const* text) {
-  auto const fault = fault_of(cuda_error);
+void throw_fault(int error, char const* call, char const* name, char const* text) {
+  auto const fault = fault_of(error);
   std::string const message = concat("CUDA on ", host_name(), ": ", call, ": ", text, " (", name,
-                                     ", ", cuda_error, "): ", fault.advice);
+                                     ", ", error, "): ", fault.advice);
   if (fault.hardware) throw PeerLostError(-1, message);
-  if (std::find(std::begin(build_or_driver_errors), std::end(build_or_driver_errors), cuda_error) !=
+  if (std::find(std::begin(build_or_driver_errors), std::end(build_or_driver_errors), error) !=
       std::end(build_or_driver_errors))
     throw ConfigError(message);
   throw InternalError(message);

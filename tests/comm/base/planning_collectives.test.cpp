@@ -1,4 +1,4 @@
-#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/base/planning_collectives.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "detail/device_api.hpp"
+#include "cuda/cuda_faults.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
