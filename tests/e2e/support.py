@@ -18,6 +18,11 @@ def launcher_options(mpiexec):
     return () if "HYDRA" in version else ("--oversubscribe", "--allow-run-as-root", "--bind-to", "none")
 
 
+def launcher_kills_ranks(mpiexec):
+    """Hydra kills the other ranks when one was killed or failed, before they can write a status or say anything. Open MPI's launcher gives them time."""
+    return not launcher_options(mpiexec)
+
+
 def launcher_words(mpiexec, ranks):
     return [mpiexec, *launcher_options(mpiexec), "-n", str(ranks)]
 

@@ -168,7 +168,6 @@ TEST(LauncherFacts, RanksOfHydraAreItsOwnInsideAJob) {
                                      {"SLURM_STEP_NUM_TASKS", "2"},
                                      {"SLURM_PROCID", "1"},
                                      {"SLURM_LOCALID", "0"},
-                                     {"HYDI_CONTROL_FD", "7"},
                                      {"PMI_FD", "6"},
                                      {"PMI_SIZE", "4"},
                                      {"PMI_RANK", "2"},

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from support import TINY, launcher_options, zero, safetensors, rank_of, ranks_of, wait_for, refused
+from support import TINY, launcher_kills_ranks, zero, safetensors, rank_of, ranks_of, wait_for, refused
 
 
 def killed_at_any_moment(b):
@@ -108,7 +108,7 @@ def lost_rank(b):
         print(f"rank {victim} killed: the job ended {seconds:.1f} s later with {started.returncode}")
         assert seconds < 30 and started.returncode != 0
         status = b.status(name)
-        if not launcher_options(b.mpiexec):  # Hydra kills the others before they can write a status
+        if launcher_kills_ranks(b.mpiexec):
             assert status["state"] in ("running", "saving") and "it was killed" in b.tool(["doctor", "--why", b.work / name]).stdout, status
             newest = int((b.work / name / "checkpoints/latest").read_text()[5:])
             b.tool(["checkpoint", "verify", b.work / name])
