@@ -75,7 +75,7 @@ install_packages() {
 
 configure() {   # DIRECTORY OPTION ...
   local tree=$1 cpu
-  cpu=$(grep -m1 '^flags' /proc/cpuinfo | sha256sum)   # a build tree that moved to another processor is configured again
+  cpu=$(grep -m1 -E '^(flags|Features)' /proc/cpuinfo | sha256sum)   # a build tree that moved to another processor is configured again
   mkdir -p "$tree"
   if [[ ! -f $tree/build.ninja || $goal == test || $(cat "$tree/processor" 2>/dev/null) != "$cpu" ]]; then
     echo "$cpu" >"$tree/processor"

@@ -4,6 +4,7 @@
 /// program links no NVIDIA library.
 
 #include <filesystem>
+#include <iosfwd>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,6 +26,8 @@ struct NodeSection {
 
 /// Processor model, sockets, NUMA domains and cores; cores and CPU quota of this process.
 NodeSection processor_section();
+/// The processor's name in the text of /proc/cpuinfo, which on Arm has numbers instead.
+std::string processor_model(std::istream& cpuinfo);
 
 /// The file system of @p directory (or of its nearest existing parent): type, free space and
 /// inodes, write permission.

@@ -34,6 +34,8 @@ constexpr int yields = 200;
 void relax() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // about as long as x86's pause; yield does nothing on most cores
 #endif
 }
 

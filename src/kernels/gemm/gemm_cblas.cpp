@@ -19,11 +19,15 @@ std::string blas_description() {
                 ")");
 }
 
-bool blas_suits_avx2(int threads) {
+bool blas_suits_vectors(int threads) {
+#if defined(__aarch64__)
+  bool const knows_vectors = true;  // every core of OpenBLAS has NEON; oneDNN is plain C++ there
+#else
   std::string_view const core = openblas_get_corename();
-  bool const knows_avx2 =
+  bool const knows_vectors =
       core == "Haswell" || core == "Zen" || core == "SkylakeX" || core == "Cooperlake";
-  return knows_avx2 && (threads == 1 || openblas_get_parallel() == OPENBLAS_OPENMP);
+#endif
+  return knows_vectors && (threads == 1 || openblas_get_parallel() == OPENBLAS_OPENMP);
 }
 
 void blas_set_threads(int threads) {
@@ -32,7 +36,7 @@ void blas_set_threads(int threads) {
 #else
 std::string blas_description() { return "CBLAS"; }
 void blas_set_threads(int) {}
-bool blas_suits_avx2(int) { return false; }
+bool blas_suits_vectors(int) { return false; }
 #endif
 
 void blas_sgemm(Sgemm const& s) {

@@ -55,7 +55,7 @@ std::string onednn_description() {
   auto const* v = dnnl::version();
   char const* isa = isa_includes(dnnl::cpu_isa::avx512_core) ? "AVX-512"
                     : isa_includes(dnnl::cpu_isa::avx2)      ? "AVX2"
-                                                             : "SSE";
+                                                             : "generic";
   return concat("oneDNN ", v->major, ".", v->minor, ".", v->patch, " (", isa, ")");
 }
 

@@ -233,8 +233,8 @@ bool has_native_bf16() {
 
 SgemmLibrary choose_library([[maybe_unused]] int threads) {
 #if defined(TESSERA_HAVE_ONEDNN) && defined(TESSERA_HAVE_CBLAS)
-  return !onednn_has_avx512() && blas_suits_avx2(threads) ? SgemmLibrary::cblas
-                                                          : SgemmLibrary::onednn;
+  return !onednn_has_avx512() && blas_suits_vectors(threads) ? SgemmLibrary::cblas
+                                                             : SgemmLibrary::onednn;
 #elif defined(TESSERA_HAVE_ONEDNN)
   return SgemmLibrary::onednn;
 #else

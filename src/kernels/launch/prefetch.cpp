@@ -2,7 +2,7 @@
 
 namespace tessera::kernels::detail {
 
-PrefetchDistance prefetch_distance(Prefetched by, std::size_t widest) {
+PrefetchDistance prefetch_distance([[maybe_unused]] Prefetched by, std::size_t widest) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_is("amd")) return {by == Prefetched::updates ? 0 : 1024, 0};
