@@ -14,11 +14,16 @@
 namespace tessera::kernels::detail {
 namespace {
 
-/// The bits of dnnl::cpu_isa are cumulative: an instruction set is there when all its bits are.
-bool isa_includes(dnnl::cpu_isa wanted) {
+/// The bits of dnnl::cpu_isa are cumulative: an instruction set is there when all its bits are. On
+/// Arm the same bits mean SVE.
+bool isa_includes([[maybe_unused]] dnnl::cpu_isa wanted) {
+#if defined(__x86_64__)
   auto const have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()),
              need = static_cast<unsigned>(wanted);
   return (have & need) == need;
+#else
+  return false;
+#endif
 }
 
 std::string describe(Sgemm const& s) {
