@@ -170,7 +170,7 @@ class Command::Reader {
 
   void read_option(std::string const& word) {
     auto given = words_.read(word);
-    in_training_ = !given && takes_training_options() &&
+    in_training_ = !given && takes_training_options() && word.starts_with("--") &&
                    is_training_option(word.substr(2, word.find('=') - 2));
     if (in_training_)
       training_.push_back(word);

@@ -39,7 +39,7 @@ TEST(ManPages, HaveExamplesAndReferences) {
     EXPECT_THAT(page, HasSubstr(".SH EXAMPLES\n"));
     EXPECT_THAT(page, HasSubstr(".SH SEE ALSO\n"));
   }
-  EXPECT_THAT(consolidation_page(), HasSubstr("\\fB\\&tessera\\-train\\fR(1)"));
+  EXPECT_THAT(consolidation_page(), HasSubstr("\\fBtessera\\-train\\fR(1)"));
 }
 
 TEST(ManPages, EachProgramHasItsOptions) {

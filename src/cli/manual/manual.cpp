@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/text.hpp"
@@ -63,8 +64,10 @@ std::string text_of(Page const& page, std::string const& rows) {
       ".SH EXAMPLES\n",
       page.program, train::source_date(), version, troff(page.program).substr(2),
       troff(page.sentence).substr(2), troff(page.synopsis), rows);
-  for (auto const& [command, meaning] : page.examples)
-    out += ".PP\n" + troff(meaning) + "\n.PP\n.nf\n.RS 4\n" + troff(command) + "\n.RE\n.fi\n";
+  for (bool first = true; auto const& [command, meaning] : page.examples) {
+    out += (std::exchange(first, false) ? "" : ".PP\n") + troff(meaning) + "\n.PP\n.nf\n.RS 4\n" +
+           troff(command) + "\n.RE\n.fi\n";
+  }
   out += ".SH EXIT STATUS\n";
   for (auto const& [code, meaning] :
        {std::pair{0, "success"}, std::pair{64, "command line usage error"},
