@@ -1,10 +1,12 @@
 # tessera_add_test(<layer>/<name>.test.cpp [NP 1 2 4] [LABELS ...] [LIBS ...] [TIMEOUT s])
 #
 # A test executable per file, named <layer>.<name>. The file is in tests/<layer>, or in the folder there that has the name of the part
-# whose source it tests. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e, threads).
+# whose source it tests. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e, threads, mpi).
 
 # The tests that the thread sanitizer runs: label threads.
 add_custom_target(thread_tests)
+# The tests that a second MPI runs: label mpi.
+add_custom_target(mpi_suite)
 
 # The number of cores a rank may use in a test: two ranks on two cores, one OpenMP thread each.
 function(tessera_add_test file)
@@ -36,6 +38,9 @@ function(tessera_add_test file)
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests test.${name})
   endif()
+  if("mpi" IN_LIST arg_LABELS)
+    add_dependencies(mpi_suite test.${name})
+  endif()
   set_target_properties(test.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
   target_link_libraries(test.${name} PRIVATE tessera_${layer} tessera_flags ${arg_LIBS})
   if(NOT layer STREQUAL kernels)  # a third of the time to compile; tests of kernels have loops of kernels in them
@@ -53,8 +58,7 @@ function(tessera_add_test file)
     target_link_libraries(test.${name} PRIVATE tessera_test_main_mpi)
     foreach(np IN LISTS arg_NP)
       add_test(NAME ${name}.np${np}
-               COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${np} --oversubscribe --allow-run-as-root --bind-to none
-                       $<TARGET_FILE:test.${name}>)
+               COMMAND ${TESSERA_MPIEXEC} ${np} $<TARGET_FILE:test.${name}>)
       set_tests_properties(${name}.np${np} PROPERTIES LABELS "${layer};np${np};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
                            PROCESSORS ${np} ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;${sanitizer}")
     endforeach()
@@ -63,8 +67,7 @@ function(tessera_add_test file)
       math(EXPR np "${sum}")
       string(REPLACE "," "_" label "${nodes}")
       add_test(NAME ${name}.nodes_${label}
-               COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${np} --oversubscribe --allow-run-as-root --bind-to none
-                       $<TARGET_FILE:test.${name}>)
+               COMMAND ${TESSERA_MPIEXEC} ${np} $<TARGET_FILE:test.${name}>)
       set_tests_properties(${name}.nodes_${label} PROPERTIES LABELS "${layer};np${np};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${np}
                            ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;TESSERA_SIMULATED_NODES=${nodes};${sanitizer}")
     endforeach()

@@ -46,17 +46,17 @@ target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_I
 
 # What a layer that calls the runtime links. The headers are needed for building only; cuBLASLt is loaded when it is first used.
 if(TESSERA_CUDA_RUNTIME STREQUAL "Shared")
-  set(TESSERA_CUDA_LIBS CUDA::cudart)
+  set(TESSERA_DEVICE_LIBS CUDA::cudart)
 elseif(NOT TESSERA_CUDA_RUNTIME STREQUAL "Static")
   message(FATAL_ERROR "TESSERA_CUDA_RUNTIME is '${TESSERA_CUDA_RUNTIME}'; it must be Static or Shared")
 else()
-  set(TESSERA_CUDA_LIBS CUDA::cudart_static)
+  set(TESSERA_DEVICE_LIBS CUDA::cudart_static)
 endif()
 add_library(tessera_cuda_driver STATIC "${PROJECT_SOURCE_DIR}/src/cuda_driver/cuda_driver.cpp")
 target_include_directories(tessera_cuda_driver SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-target_link_libraries(tessera_cuda_driver PUBLIC ${TESSERA_CUDA_LIBS} ${CMAKE_DL_LIBS})
-list(APPEND TESSERA_CUDA_LIBS $<BUILD_INTERFACE:tessera_cuda_headers>)
-set(TESSERA_CUDA_DEFINITIONS TESSERA_HAVE_CUDA "TESSERA_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
+target_link_libraries(tessera_cuda_driver PUBLIC ${TESSERA_DEVICE_LIBS} ${CMAKE_DL_LIBS})
+list(APPEND TESSERA_DEVICE_LIBS $<BUILD_INTERFACE:tessera_cuda_headers>)
+set(TESSERA_DEVICE_DEFINITIONS TESSERA_HAVE_CUDA "TESSERA_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
 set(TESSERA_NCCL_LIBS "${TESSERA_NCCL_LIBRARY}")
 message(STATUS "Tessera: CUDA ${CUDAToolkit_VERSION}, ${TESSERA_CUDA_RUNTIME} runtime, NCCL ${TESSERA_NCCL_VERSION}")
 
@@ -64,7 +64,8 @@ message(STATUS "Tessera: CUDA ${CUDAToolkit_VERSION}, ${TESSERA_CUDA_RUNTIME} ru
 set(TESSERA_CUDNN_LIBS "")
 if(NOT TESSERA_CUDNN_FRONTEND STREQUAL "OFF")
   find_path(TESSERA_CUDNN_INCLUDE cudnn.h HINTS ENV CUDNN_ROOT "${CUDNN_ROOT}" ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS "${TESSERA_CUDNN_FRONTEND}" "${TESSERA_CUDNN_FRONTEND}/include" ${CUDAToolkit_INCLUDE_DIRS})
+  find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS "${TESSERA_CUDNN_FRONTEND}" "${TESSERA_CUDNN_FRONTEND}/include"
+            "${PROJECT_SOURCE_DIR}/vendor/cudnn-frontend/include" ${CUDAToolkit_INCLUDE_DIRS})
   if(NOT TESSERA_CUDNN_FRONTEND AND NOT TESSERA_CUDNN_FRONTEND_INCLUDE AND TESSERA_CUDNN_INCLUDE)
     set(fetched "${PROJECT_BINARY_DIR}/cudnn-frontend")
     execute_process(COMMAND "${PROJECT_SOURCE_DIR}/cmake/get-cudnn-frontend.sh" "${fetched}" TIMEOUT 120 ERROR_QUIET)

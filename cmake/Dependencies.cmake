@@ -1,7 +1,6 @@
 # All third-party packages. Each layer names in src/CMakeLists.txt which of them it may see.
 find_package(Threads REQUIRED)
-set(MPI_CXX_SKIP_MPICXX ON)   # the C interface only: the C++ bindings would link a library of their own into every file that includes mpi.h
-find_package(MPI REQUIRED COMPONENTS CXX)
+include(Mpi)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(HDF5 1.10.5 REQUIRED COMPONENTS C)
 if(HDF5_IS_PARALLEL)

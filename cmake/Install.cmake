@@ -15,7 +15,9 @@ install(PROGRAMS "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/zero-to-fp32" DESTINATION ${
 install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 install(FILES docs/reference/manifest.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/configs)
-install(DIRECTORY slurm/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/slurm USE_SOURCE_PERMISSIONS)
+foreach(system slurm pbs)
+  install(DIRECTORY ${system}/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/${system} USE_SOURCE_PERMISSIONS)
+endforeach()
 install(DIRECTORY "${PROJECT_BINARY_DIR}/manual/" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 foreach(program tessera tessera-train zero-to-fp32)
   install(FILES "${PROJECT_BINARY_DIR}/manual/completion" DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${program})
@@ -25,10 +27,12 @@ include(ModuleFiles)
 install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json"
         PATTERN quickstart EXCLUDE PATTERN __pycache__ EXCLUDE)
-file(RELATIVE_PATH slurm_from_docs "${CMAKE_INSTALL_FULL_DOCDIR}" "${CMAKE_INSTALL_FULL_DATADIR}/tessera/slurm")
+file(RELATIVE_PATH data_from_docs "${CMAKE_INSTALL_FULL_DOCDIR}" "${CMAKE_INSTALL_FULL_DATADIR}/tessera")
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/docs-links")
-file(CREATE_LINK "${slurm_from_docs}" "${PROJECT_BINARY_DIR}/docs-links/slurm" SYMBOLIC)   # pages link to ../../slurm
-install(FILES "${PROJECT_BINARY_DIR}/docs-links/slurm" DESTINATION ${CMAKE_INSTALL_DOCDIR})
+foreach(system slurm pbs)   # pages link to ../../slurm
+  file(CREATE_LINK "${data_from_docs}/${system}" "${PROJECT_BINARY_DIR}/docs-links/${system}" SYMBOLIC)
+  install(FILES "${PROJECT_BINARY_DIR}/docs-links/${system}" DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endforeach()
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
 # A Kokkos built with Tessera is installed next to it: libraries, headers and package file, not its scripts. Its own install rules fill a

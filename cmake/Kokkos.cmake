@@ -1,8 +1,9 @@
 # Kokkos >= 5.0: an installed package first (a center's module, Spack, CMAKE_PREFIX_PATH); else the source of 5.0.2, built with
-# Tessera. Where the source comes from: TESSERA_KOKKOS_SOURCE (directory or tarball), else cmake/get-kokkos.sh (the project's
-# release page, then the machine's own Debian mirror), always checked by SHA-256.
+# Tessera. Where the source comes from: TESSERA_KOKKOS_SOURCE (directory or tarball), else the folder vendor of an archive that
+# cmake/bundle-sources.sh made, else cmake/get-kokkos.sh (the machine's own Debian mirror, then the project's release page); a tarball
+# is always checked by SHA-256.
 #
-# Layers link TESSERA_KOKKOS_LIBS. In a CUDA build Kokkos' own compile options ask for nvcc in the place of the host compiler; they are
+# Layers link TESSERA_KOKKOS_LIBS. In a build for GPUs Kokkos' own compile options ask for nvcc in the place of the host compiler; they are
 # left out, and the sources that include Kokkos are named to tessera_compile_for_device() instead.
 set(TESSERA_KOKKOS_SHA256 188817bb452ca805ee8701f1c5adbbb4fb83dc8d1c50624566a18a719ba0fa5e)
 
@@ -25,8 +26,11 @@ function(tessera_kokkos_source directory)
     return()
   endif()
   set(tarball "${PROJECT_BINARY_DIR}/kokkos-5.0.2.tar.gz")
+  set(bundled "${PROJECT_SOURCE_DIR}/vendor/kokkos-5.0.2.tar.gz")
   if(TESSERA_KOKKOS_SOURCE)
     set(tarball "${TESSERA_KOKKOS_SOURCE}")
+  elseif(EXISTS "${bundled}")
+    set(tarball "${bundled}")
   else()
     execute_process(COMMAND "${PROJECT_SOURCE_DIR}/cmake/get-kokkos.sh" "${tarball}" RESULT_VARIABLE failed)
     if(failed)
@@ -109,7 +113,7 @@ if(TESSERA_ENABLE_CUDA)
   tessera_architectures_for_kokkos(TESSERA_CUDA_ARCHITECTURES_USED "${TESSERA_CUDA_ARCHITECTURES_USED}" "${lowest}")
   tessera_architecture_flags(CMAKE_CUDA_ARCHITECTURES "${TESSERA_CUDA_ARCHITECTURES_USED}")
   list(JOIN TESSERA_CUDA_ARCHITECTURES_USED " " architectures)
-  list(APPEND TESSERA_CUDA_DEFINITIONS "TESSERA_CUDA_ARCHITECTURES=\"${architectures}\"")   # a device is checked before a kernel fails on it
+  list(APPEND TESSERA_DEVICE_DEFINITIONS "TESSERA_CUDA_ARCHITECTURES=\"${architectures}\"")   # a device is checked before a kernel fails on it
   message(STATUS "Tessera: device code for architectures ${architectures}, and later ones through PTX")
   # Its link options are for nvcc as the linker, and its libraries are the driver's, which a machine may lack, and the shared runtime.
   set_target_properties(Kokkos::kokkoscore PROPERTIES INTERFACE_LINK_OPTIONS "")

@@ -1,22 +1,17 @@
 #include "command.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <map>
 
 #include "tessera/config/option_values.hpp"
+#include "tessera/config/word_reader.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::cli {
 namespace {
-
-/// Words that begin like an option; not a negative number, and not "-".
-bool is_option(std::string const& word) {
-  auto const first = word.find_first_not_of('-');
-  return (first == 1 || first == 2) && std::isalpha(static_cast<unsigned char>(word[first])) != 0;
-}
 
 bool is_training_option(std::string const& name) {
   auto const& table = config::argument_table();
@@ -25,16 +20,6 @@ bool is_training_option(std::string const& name) {
 }
 
 }  // namespace
-
-std::vector<std::string> split(std::string const& text, char separator) {
-  std::vector<std::string> out{""};
-  for (char const c : text)
-    if (c == separator)
-      out.emplace_back();
-    else
-      out.back() += c;
-  return out;
-}
 
 Command::Command(std::string name, std::string meaning)
     : name_(std::move(name)), meaning_(std::move(meaning)) {}
@@ -135,25 +120,28 @@ std::string Command::help(std::string const& topic) const {
 /// Reads the words of one command.
 class Command::Reader {
  public:
-  Reader(Command const& command, Words words) : command_(command), words_(std::move(words)) {}
+  Reader(Command const& command, Words words)
+      : command_(command),
+        words_(command.table_, std::move(words), config::WordReader::Flags::bare) {}
 
   /// The text of --help or --version; empty: the variables are set.
   std::string read() {
-    while (at_ < words_.size()) {
-      std::string const word = words_[at_++];
+    while (words_.has_word()) {
+      std::string const word = words_.next();
       if (word == "--") {
         read_all(after_);
-      } else if (!is_option(word)) {
+      } else if (!config::WordReader::is_option(word)) {
         read_argument(word);
       } else if (word == "--help" || word == "-h") {
-        bool const has_topic = at_ < words_.size() && words_[at_] != "--";
-        return command_.help(has_topic ? words_[at_] : "");
+        std::string const topic = words_.has_word() ? words_.next() : "";
+        return command_.help(topic == "--" ? "" : topic);
       } else if (word == "--version" && command_.version_) {
         return command_.version_();
       } else {
         read_option(word);
       }
     }
+    words_.refuse_unknown(option_names());
     check();
     store();
     return "";
@@ -163,10 +151,11 @@ class Command::Reader {
   using Option = config::Option;
 
   void read_all(Words& to) {
-    if (!command_.rest_)
-      while (at_ < words_.size()) read_argument(words_[at_++]);
-    to.insert(to.end(), words_.begin() + static_cast<std::ptrdiff_t>(at_), words_.end());
-    at_ = words_.size();
+    while (words_.has_word())
+      if (command_.rest_)
+        to.push_back(words_.next());
+      else
+        read_argument(words_.next());
   }
 
   void read_argument(std::string const& word) {
@@ -180,67 +169,42 @@ class Command::Reader {
   }
 
   void read_option(std::string const& word) {
-    bool const is_long = word.starts_with("--");
-    auto const equals = is_long ? word.find('=') : std::min<std::size_t>(2, word.size());
-    std::string const name = word.substr(is_long ? 2 : 1, equals - (is_long ? 2 : 1));
-    auto const* option = is_long ? command_.table_.find(name) : by_letter(name[0]);
-    bool const has_text = equals < word.size();
-    std::string const given_text = has_text ? word.substr(equals + (is_long ? 1 : 0)) : "";
-    in_training_ = false;
-    if (option && !option->is_positional) {
-      std::string const shown = "--" + (is_long ? name : option->name);
-      if (option->type == config::OptionType::list)
-        return add_items(*option, has_text ? Words{given_text} : following(), shown);
-      bool const is_bare = option->type == config::OptionType::boolean && !has_text;
-      auto const text = is_bare ? "true" : has_text ? given_text : following(*option, shown);
-      return set(*option, config::parsed_value(*option, text, shown));
-    }
+    auto given = words_.read(word);
+    in_training_ = !given && takes_training_options() &&
+                   is_training_option(word.substr(2, word.find('=') - 2));
+    if (in_training_)
+      training_.push_back(word);
+    else if (given)
+      set(given->option, std::move(given->value));
+    else
+      words_.skip_unknown(word);
+  }
+
+  bool takes_training_options() const {
+    return command_.rest_ && command_.rest_kind_ == Rest::training;
+  }
+  Words option_names() const {
     Words names;
     for (auto const& row : command_.table_.options())
       if (!row.is_positional) {
         names.push_back(row.name);
         names.insert(names.end(), row.aliases.begin(), row.aliases.end());
       }
-    if (command_.rest_ && command_.rest_kind_ == Rest::training) {
-      in_training_ = is_training_option(name);
-      if (in_training_) return training_.push_back(word);
-      for (auto const& other : config::argument_table().names()) names.push_back(other);
+    if (takes_training_options())
+      for (auto const& name : config::argument_table().names()) names.push_back(name);
+    return names;
+  }
+
+  /// The last of several values counts; lists are joined.
+  void set(Option const& option, ConfigTree value) {
+    auto& stored = values_[option.name];
+    if (option.type == config::OptionType::list && stored.is_array()) {
+      auto items = stored.as_array();
+      items.insert(items.end(), value.as_array().begin(), value.as_array().end());
+      value = std::move(items);
     }
-    throw UsageError(
-        concat("unknown option ", word.substr(0, equals), config::suggestion(name, names)));
+    stored = std::move(value);
   }
-
-  Option const* by_letter(char letter) const {
-    auto const& all = command_.table_.options();
-    auto const found = std::ranges::find(all, letter, &Option::letter);
-    return found == all.end() ? nullptr : &*found;
-  }
-
-  bool has_word() const {
-    return at_ < words_.size() && !is_option(words_[at_]) && words_[at_] != "--";
-  }
-  Words following() {
-    Words out;
-    while (has_word()) out.push_back(words_[at_++]);
-    return out;
-  }
-  std::string following(Option const& option, std::string const& shown) {
-    TESSERA_VALIDATE(has_word(), UsageError, shown, " needs ", config::expectation(option),
-                     "; write ", shown, "=VALUE if the value starts with a dash");
-    return words_[at_++];
-  }
-
-  void add_items(Option const& option, Words const& words, std::string const& shown) {
-    auto const* before = given(option.name);
-    auto items = before ? before->as_array() : ConfigTree::Array();
-    for (auto const& word : words)
-      for (auto const& item : option.separated ? split(word, ',') : Words{word})
-        items.emplace_back(item);
-    TESSERA_VALIDATE(!items.empty(), UsageError, shown, " needs ", config::expectation(option));
-    set(option, config::checked_value(option, items, shown, config::Audience::flag));
-  }
-
-  void set(Option const& option, ConfigTree value) { values_[option.name] = std::move(value); }
   ConfigTree const* given(std::string const& name) const {
     auto const found = values_.find(name);
     return found == values_.end() ? nullptr : &found->second;
@@ -292,8 +256,7 @@ class Command::Reader {
   }
 
   Command const& command_;
-  Words words_;
-  std::size_t at_ = 0;
+  config::WordReader words_;
   std::map<std::string, ConfigTree> values_;
   bool in_training_ = false;        ///< the last option was one of tessera-train
   Words extra_, training_, after_;  ///< arguments, options of tessera-train, words after "--"

@@ -13,9 +13,6 @@
 
 namespace tessera::cli {
 
-/// The parts between separators, empty ones too: "a@" has two, "" has one.
-std::vector<std::string> split(std::string const& text, char separator);
-
 class Command {
  public:
   using Store = std::function<void(ConfigTree const&)>;

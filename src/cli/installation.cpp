@@ -45,7 +45,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char const* folder = "configs/machines";
-/// What the process takes of a device besides what it counts: CUDA context, NCCL, libraries.
+/// What the process takes of a device besides what it counts: the device's context, NCCL,
+/// libraries.
 constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
 /// Host memory that MPI and libraries take.
 constexpr std::int64_t host_reserve = std::int64_t{64} << 20;

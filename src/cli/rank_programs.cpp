@@ -98,7 +98,7 @@ void bench_comm(topology::MpiSession& session, Words const& words) {
   config::TrainingArguments arguments;
   auto const device = given.at("device").as_string();
   arguments.use_cpu = device == "cpu";
-  arguments.needs_cuda = device == "cuda";
+  arguments.needs_gpu = device == "gpu" || device == "cuda";
   auto const choice = given.at("collectives").as_string();
   Measured measured(session, arguments,
                     choice == "flat"        ? comm::Levels::flat
@@ -125,7 +125,7 @@ void test_gpus(topology::MpiSession& session, Words const& words) {
                    " takes the memory of simulated devices, or an empty word");
   config::TrainingArguments arguments;
   arguments.device_memory = words[1];
-  arguments.needs_cuda = words[1].empty();
+  arguments.needs_gpu = words[1].empty();
   Measured measured(session, arguments, comm::Levels::flat);
   auto const report =
       cli::test_gpus({measured.compute(), measured.comm(), session.nodes(), session.info().host});

@@ -106,7 +106,8 @@ train::Deadline deadline_of(config::TrainingArguments const& arguments,
   }
   if (!arguments.do_train) return {};
   auto const seconds = std::chrono::floor<std::chrono::seconds>(now.time_since_epoch()).count();
-  auto const end = cli::job_end_time(facts, seconds, cli::ask_scontrol);
+  auto const end =
+      cli::job_end_time(facts, seconds, facts.slurm ? cli::ask_scontrol : cli::ask_qstat);
   if (!end.problem.empty()) log::warning(end.problem);
   if (!end.time) return {};
   std::chrono::sys_seconds const time{std::chrono::seconds(*end.time)};
@@ -130,12 +131,12 @@ void warn_of_environment(topology::LauncherFacts facts, topology::RankInfo const
   if (!problem.empty()) log::warning(problem);
   if (arguments.use_cpu || !problem.empty()) return;
   std::string const gpus =
-      memory::built_with_cuda() ? topology::gpu_mismatch(facts, info.local_size)
+      memory::built_with_gpu() ? topology::gpu_mismatch(facts, info.local_size)
       : !facts.gpus || !facts.slurm
           ? ""
           : concat("the job has GPUs (", facts.gpus_variable,
-                   "), but this program was built without CUDA and computes on CPUs; use "
-                   "a build with CUDA, or --use_cpu if that is meant");
+                   "), but this program was built without GPU support and computes on CPUs; use "
+                   "a build for GPUs, or --use_cpu if that is meant");
   if (!gpus.empty()) log::warning(gpus);
 }
 
@@ -342,7 +343,8 @@ int main(int argc, char** argv) {
   try {
     topology::MpiSession session(argc, argv);
     info = session.info();
-    if (refuse(facts, topology::disagreement(facts, info.world_size)))
+    if (refuse(facts, topology::disagreement(facts, info.world_size,
+                                             topology::MpiSession::library_version())))
       return static_cast<int>(ExitCode::usage);
     code = measures ? cli::run_rank_program(session, words) : start(session, words, facts);
   } catch (Error const& error) {  // from the session, before there is a log

@@ -9,6 +9,7 @@
 #include "detail/resolvers.hpp"
 #include "tessera/config/option_table.hpp"
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/config/word_reader.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
@@ -57,7 +58,7 @@ void apply_dependent_options(TrainingArguments& a) {
     a.comm_timeout_seconds = static_cast<double>(v.value(argument_table(), "ddp_timeout").as_int());
   std::string const device = v.value(argument_table(), "device").as_string();
   a.use_cpu = a.use_cpu || device == "cpu";
-  a.needs_cuda = device == "cuda";
+  a.needs_gpu = device == "gpu" || device == "cuda";
   TESSERA_VALIDATE(
       a.deterministic || !v.value(argument_table(), "full_determinism").as_bool(), UsageError,
       "--full_determinism and --deterministic false contradict each other; leave one out");
@@ -65,8 +66,8 @@ void apply_dependent_options(TrainingArguments& a) {
                    "--dataloader_prefetch_factor is ", a.dataloader_prefetch_factor.value_or(0),
                    " and no thread loads ahead; add --dataloader_num_workers 1");
   memory_bounds(a);  // refuses what is not a size
-  TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError,
-                   "--use_cpu and --device cuda contradict each other; leave one out");
+  TESSERA_VALIDATE(!a.use_cpu || !a.needs_gpu, UsageError,
+                   "--use_cpu and --device gpu contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
   if (a.include_num_input_tokens_seen == "true") a.include_num_input_tokens_seen = "all";
   if (a.include_num_input_tokens_seen.empty()) a.include_num_input_tokens_seen = "no";

@@ -120,26 +120,21 @@ void add_length(ArgumentRows& t) {
   t.group("Length and batches", described);
   t.add(&Arguments::per_device_train_batch_size, "per_device_train_batch_size",
         "sequences per rank and micro-step")
-      .at_least(1)
-      .unit("sequences")
+      .at_least(1, "sequences")
       .alias("per_gpu_train_batch_size");
   t.add(&Arguments::per_device_eval_batch_size, "per_device_eval_batch_size",
         "sequences per rank and evaluation step")
-      .at_least(1)
-      .unit("sequences")
+      .at_least(1, "sequences")
       .alias("per_gpu_eval_batch_size")
       .resume(reported);
   t.add(&Arguments::gradient_accumulation_steps, "gradient_accumulation_steps",
         "micro-steps per optimizer step")
-      .at_least(1)
-      .unit("micro-steps");
+      .at_least(1, "micro-steps");
   t.add(&Arguments::num_train_epochs, "num_train_epochs", "passes over the training data")
-      .at_least(0)
-      .unit("epochs");
+      .at_least(0, "epochs");
   t.add(&Arguments::max_steps, "max_steps",
         "optimizer steps; a positive value overrides num_train_epochs")
-      .at_least(-1)
-      .unit("steps");
+      .at_least(-1, "steps");
   t.add(&Arguments::seed, "seed", "seed of random weights, dropout and data order")
       .resume(training)
       .at_least(0);
@@ -164,8 +159,7 @@ void add_precision(ArgumentRows& t) {
   t.add(&Arguments::max_skipped_steps, "max_skipped_steps",
         "consecutive skipped steps after which training continues; none: what the loss scale can "
         "cure, else 10 (Tessera's own)")
-      .at_least(0)
-      .unit("steps")
+      .at_least(0, "steps")
       .resume(reported);
   t.add(&Arguments::gradient_checkpointing, "gradient_checkpointing",
         "activation checkpointing: keep only each block's input and recompute the rest in backward")
@@ -218,8 +212,7 @@ void add_log(ArgumentRows& t) {
   t.group("Log and evaluation");
   t.add(&Arguments::logging_steps, "logging_steps",
         "steps between log lines; below 1: a fraction of all steps")
-      .above(0)
-      .unit("steps");
+      .above(0, "steps");
   t.add(boolean, "logging_first_step", false, "also log the first step")
       .hint("no effect: the first step is always logged");
   t.add(&Arguments::logging_strategy, "logging_strategy",
@@ -231,16 +224,14 @@ void add_log(ArgumentRows& t) {
   t.add(&Arguments::eval_steps, "eval_steps",
         "steps between evaluations; none: logging_steps; below 1: a fraction of all steps")
       .default_is({})
-      .above(0)
-      .unit("steps");
+      .above(0, "steps");
   t.add(&Arguments::eval_on_start, "eval_on_start", "evaluate once before the first step");
   t.add(&Arguments::eval_delay, "eval_delay",
         "steps or epochs (as eval_strategy) before the first evaluation")
       .at_least(0);
   t.add(&Arguments::early_stopping_patience, "early_stopping_patience",
         "end training after N evaluations in a row without a better metric (Trainer's callback)")
-      .at_least(1)
-      .unit("evaluations");
+      .at_least(1, "evaluations");
   t.add(&Arguments::early_stopping_threshold, "early_stopping_threshold",
         "smallest change of the metric that counts as better for early stopping")
       .at_least(0);
@@ -311,12 +302,10 @@ void add_save(ArgumentRows& t) {
   t.add(&Arguments::save_strategy, "save_strategy", "when to write checkpoints");
   t.add(&Arguments::save_steps, "save_steps",
         "steps between checkpoints; below 1: a fraction of all steps")
-      .above(0)
-      .unit("steps");
+      .above(0, "steps");
   t.add(&Arguments::save_total_limit, "save_total_limit",
         "keep only the newest N checkpoints; none: all")
-      .at_least(1)
-      .unit("checkpoints");
+      .at_least(1, "checkpoints");
   t.add(&Arguments::async_save, "async_save",
         "write checkpoints in the background; auto: if host memory has room for a snapshot of the "
         "state (Tessera's own)");
@@ -326,8 +315,7 @@ void add_save(ArgumentRows& t) {
       .shown_as("number or node");
   t.add(&Arguments::max_save_failures, "max_save_failures",
         "consecutive failed saves after which training still continues (Tessera's own)")
-      .at_least(0)
-      .unit("saves");
+      .at_least(0, "saves");
   t.add(&Arguments::save_only_model, "save_only_model",
         "regular checkpoints contain only a Hugging Face model; a run cannot resume from them");
   t.add(boolean, "save_on_each_node", false, "save to the local disk of every node")
@@ -371,25 +359,23 @@ void add_communication(ArgumentRows& t) {
   t.add(
        &Arguments::comm_timeout_seconds, "comm_timeout",
        "timeout of every wait for other ranks; then the run ends with exit code 69 (Tessera's own)")
-      .above(0)
-      .unit("seconds");
+      .above(0, "seconds");
   t.add(&Arguments::node_timeout_seconds, "node_timeout",
         "heartbeat timeout of a node; then the run ends with exit code 69; 0: only comm_timeout "
         "(Tessera's own)")
-      .at_least(0)
-      .unit("seconds");
+      .at_least(0, "seconds");
   t.add(integer, "ddp_timeout", 1800,
         "timeout of every wait for other ranks, if comm_timeout is not given")
-      .above(0)
-      .unit("seconds");
+      .above(0, "seconds");
 }
 
 void add_machine(ArgumentRows& t) {
   t.group("Machine");
   t.add(choice, "device", "auto",
-        "auto: GPUs if the build and every node have them, else the host; cuda: an error without "
+        "auto: GPUs if the build and every node have them, else the host; gpu (or cuda): an error "
+        "without "
         "GPUs (Tessera's own)")
-      .one_of({"auto", "cuda", "cpu"});
+      .one_of({"auto", "gpu", "cpu", "cuda"});
   t.add(&Arguments::device_attention, "device_attention",
         "attention on a GPU; auto: cuDNN in fp16 and bf16 (with its own dropout masks), else "
         "portable (Tessera's own)")
@@ -397,9 +383,10 @@ void add_machine(ArgumentRows& t) {
   t.add(&Arguments::device_gelu, "device_gelu",
         "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "
         "Hopper on (Tessera's own)");
-  t.add(&Arguments::cuda_graphs, "cuda_graphs",
-        "launch each block's kernels as one CUDA graph, replayed if operands repeat; for small "
-        "models (Tessera's own)");
+  t.add(&Arguments::device_graphs, "device_graphs",
+        "launch each block's kernels as one graph of the device, replayed if operands repeat; "
+        "for small models (Tessera's own)")
+      .alias("cuda_graphs");
   t.add(&Arguments::communication_multiprocessors, "communication_multiprocessors",
         "of a GPU: at most for NCCL, which matrix products leave free; 0: NCCL's choice "
         "(Tessera's own)")
@@ -421,27 +408,23 @@ void add_machine(ArgumentRows& t) {
         "from then on a CPU update overlaps the next step, which changes results; 0: never "
         "(Tessera's own)")
       .resume(training)
-      .at_least(0)
-      .unit("steps");
+      .at_least(0, "steps");
   t.add(&Arguments::threads, "threads",
         "OpenMP threads per rank; none: the cores that the launcher assigned (Tessera's own)")
-      .at_least(1)
-      .unit("threads");
+      .at_least(1, "threads");
   t.add(
        &Arguments::time_limit_minutes, "time_limit",
        "save and end with exit code 75 before this time has passed; 0: the time limit of the Slurm "
        "job (Tessera's own)")
       .resume(described)
-      .at_least(0)
-      .unit("minutes");
+      .at_least(0, "minutes");
   t.add(
       &Arguments::auto_tune, "auto_tune",
       "measure choices first, then train with the fastest; without do_train only search (Tessera's "
       "own)");
   t.add(&Arguments::tune_minutes, "tune_minutes",
         "most time of the search of auto_tune (Tessera's own)")
-      .above(0)
-      .unit("minutes");
+      .above(0, "minutes");
   add_communication(t);
 }
 
@@ -451,13 +434,10 @@ void add_generation(ArgumentRows& t) {
   t.add(&Arguments::prompt_file, "prompt_file",
         "prompts, one per line, or \"prompt\" of each line of a .jsonl file; prints a line of JSON "
         "for each");
-  t.add(&Arguments::max_new_tokens, "max_new_tokens", "tokens to generate")
-      .at_least(1)
-      .unit("tokens");
+  t.add(&Arguments::max_new_tokens, "max_new_tokens", "tokens to generate").at_least(1, "tokens");
   t.add(&Arguments::temperature, "temperature", "sampling temperature; 0: greedy").at_least(0);
   t.add(&Arguments::top_k, "top_k", "sample from the k most likely tokens; 0 disables top-k")
-      .at_least(0)
-      .unit("tokens");
+      .at_least(0, "tokens");
   t.add(&Arguments::top_p, "top_p",
         "sample from the most likely tokens that together reach p; 1: all")
       .between(0, 1);

@@ -16,16 +16,13 @@ using detail::same_result;
 void add_batch(OptionTable& t) {
   t.group("Batch");
   t.add(integer, "train_batch_size", {}, "samples of all ranks per optimizer step")
-      .at_least(1)
-      .unit("samples")
+      .at_least(1, "samples")
       .auto_is("from the flags");
   t.add(integer, "train_micro_batch_size_per_gpu", {}, "samples per rank and micro-step")
-      .at_least(1)
-      .unit("samples")
+      .at_least(1, "samples")
       .auto_is("per_device_train_batch_size");
   t.add(integer, "gradient_accumulation_steps", {}, "micro-steps per optimizer step")
-      .at_least(1)
-      .unit("micro-steps")
+      .at_least(1, "micro-steps")
       .auto_is("gradient_accumulation_steps");
   t.add(boolean, "managed_gradient_accumulation", true, "the engine counts the micro-steps")
       .refuse("Tessera counts them itself; leave it out");
@@ -176,14 +173,12 @@ void add_scheduler(OptionTable& t) {
       .at_least(0)
       .auto_is("learning_rate");
   t.add(integer, p + "warmup_num_steps", 1000, "Warmup*: steps of warm-up")
-      .at_least(0)
-      .unit("steps")
+      .at_least(0, "steps")
       .auto_is("warmup_steps, at least 1");
   t.add(choice, p + "warmup_type", "log", "Warmup*: shape of the warm-up")
       .one_of({"log", "linear"});
   t.add(integer, p + "total_num_steps", {}, "WarmupDecayLR, WarmupCosineLR: steps of the schedule")
-      .at_least(1)
-      .unit("steps")
+      .at_least(1, "steps")
       .auto_is("the run's optimizer steps");
   t.add(real, p + "warmup_min_ratio", 0.0,
         "WarmupCosineLR: first rate as a fraction of the learning rate")
@@ -194,16 +189,13 @@ void add_scheduler(OptionTable& t) {
   t.add(real, p + "cycle_min_lr", {}, "OneCycle: lowest rate").at_least(0);
   t.add(real, p + "cycle_max_lr", {}, "OneCycle: highest rate").at_least(0);
   t.add(real, p + "decay_lr_rate", 0.0, "OneCycle: decay after the cycle").at_least(0);
-  t.add(integer, p + "cycle_first_step_size", 2000, "OneCycle: steps up").at_least(1).unit("steps");
+  t.add(integer, p + "cycle_first_step_size", 2000, "OneCycle: steps up").at_least(1, "steps");
   t.add(integer, p + "cycle_second_step_size", {}, "OneCycle: steps down; none: as many as up")
-      .at_least(0)
-      .unit("steps");
+      .at_least(0, "steps");
   t.add(integer, p + "cycle_first_stair_count", 0, "OneCycle: stairs up; 0: smooth").at_least(0);
   t.add(integer, p + "cycle_second_stair_count", {}, "OneCycle: stairs down; none: as many as up")
       .at_least(0);
-  t.add(integer, p + "decay_step_size", 0, "OneCycle: steps between decays")
-      .at_least(0)
-      .unit("steps");
+  t.add(integer, p + "decay_step_size", 0, "OneCycle: steps between decays").at_least(0, "steps");
   t.add(boolean, p + "cycle_momentum", true,
         "OneCycle: beta1 falls while the rate rises, and beta2 is 0.99");
   t.add(real, p + "cycle_min_mom", 0.8, "OneCycle: lowest beta1");
@@ -213,8 +205,7 @@ void add_scheduler(OptionTable& t) {
       .refuse("a resumed run takes its position from the checkpoint; remove it");
   t.add(real, p + "lr_range_test_min_lr", 1e-3, "LRRangeTest: first rate").above(0);
   t.add(integer, p + "lr_range_test_step_size", 2000, "LRRangeTest: steps per stair")
-      .at_least(1)
-      .unit("steps");
+      .at_least(1, "steps");
   t.add(real, p + "lr_range_test_step_rate", 1.0, "LRRangeTest: growth per stair").at_least(0);
   t.add(boolean, p + "lr_range_test_staircase", false,
         "LRRangeTest: stairs instead of linear growth");
@@ -229,8 +220,7 @@ void add_precision(OptionTable& t) {
       .between(0, 126);
   t.add(integer, "fp16.loss_scale_window", 1000,
         "dynamic: double the scale after N steps without overflow")
-      .at_least(1)
-      .unit("steps");
+      .at_least(1, "steps");
   t.add(integer, "fp16.hysteresis", 2, "dynamic: overflows before the scale is halved").at_least(1);
   t.add(boolean, "fp16.consecutive_hysteresis", false,
         "dynamic: reset the overflow count after each step without overflow");

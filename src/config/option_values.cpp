@@ -44,15 +44,6 @@ std::string expectation(Option const& option) {
   return out;
 }
 
-std::string suggestion(std::string_view name, std::vector<std::string> const& names) {
-  if (auto const near = nearest_name(name, names); !near.empty())
-    return concat("; did you mean --", near, "?");
-  for (auto const& key : deepspeed_table().names())
-    if (key == name || key.ends_with("." + std::string(name)))
-      return concat("; ", key, " is a key of the DeepSpeed JSON, which --deepspeed FILE reads");
-  return "";
-}
-
 namespace {
 
 [[noreturn]] void wrong_value(Option const& option, std::string const& found,
@@ -253,96 +244,6 @@ ConfigTree parsed_value(Option const& option, std::string const& text, std::stri
 
 namespace {
 
-bool is_flag(std::string const& word) {
-  bool const two = word.size() > 2 && word.starts_with("--") &&
-                   std::isalpha(static_cast<unsigned char>(word[2]));
-  return two ||
-         (word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])));
-}
-
-/// Reads one command line; `at_` is the word after the last one used.
-class FlagReader {
- public:
-  FlagReader(OptionTable const& table, std::vector<std::string> const& words)
-      : table_(table), words_(words) {}
-
-  OptionValues read(std::vector<std::string>& positionals) {
-    while (at_ < words_.size() && !is_flag(words_[at_])) positionals.push_back(words_[at_++]);
-    while (at_ < words_.size()) {
-      std::string const& word = words_[at_++];
-      TESSERA_VALIDATE(is_flag(word), UsageError, "unexpected word '", word, "' after ", last_,
-                       "; options are written --name value (a value with blanks needs quotes)");
-      read_flag(word);
-    }
-    refuse_unknown();
-    return std::move(values_);
-  }
-
- private:
-  void read_flag(std::string const& word) {
-    std::string const body = word.substr(word.starts_with("--") ? 2 : 1);
-    auto const equals = body.find('=');
-    std::string const name = body.substr(0, equals);
-    std::optional<std::string> text;
-    if (equals != std::string::npos) text = body.substr(equals + 1);
-    last_ = "--" + name;
-    bool const single_dash = !word.starts_with("--");
-    Option const* option = single_dash && name.size() > 1 ? nullptr : table_.find(name);
-    if (option) return store(*option, value_of(*option, text));
-    bool const negated = name.starts_with("no_") || name.starts_with("no-");
-    option = negated && !single_dash ? table_.find(name.substr(3)) : nullptr;
-    if (!option || option->type != OptionType::boolean) {
-      unknown_.emplace_back(word.substr(0, word.find('=')), name);
-      while (at_ < words_.size() && !is_flag(words_[at_])) ++at_;  // its values
-      return;
-    }
-    TESSERA_VALIDATE(!text, UsageError, last_, " takes no value; write --", option->name, "=",
-                     text.value_or(""));
-    store(*option, parsed_value(*option, "false", last_));
-  }
-
-  ConfigTree value_of(Option const& option, std::optional<std::string> const& text) {
-    if (text) return parsed_value(option, *text, last_);
-    bool const has_next = at_ < words_.size() && !is_flag(words_[at_]);
-    bool const may_be_bare =
-        option.type == OptionType::boolean || option.label.ends_with("or true");
-    if (may_be_bare) return parsed_value(option, has_next ? words_[at_++] : "true", last_);
-    TESSERA_VALIDATE(has_next, UsageError, last_, " needs ", expectation(option), "; write ", last_,
-                     "=VALUE if the value starts with a dash");
-    if (option.type != OptionType::list) return parsed_value(option, words_[at_++], last_);
-    ConfigTree::Array items;
-    while (at_ < words_.size() && !is_flag(words_[at_])) items.emplace_back(words_[at_++]);
-    return checked_value(option, items, last_, Audience::flag);
-  }
-
-  void store(Option const& option, ConfigTree value) {
-    values_.entries[option.name] = {std::move(value), Origin::flag};
-  }
-
-  /// One message names all of them.
-  void refuse_unknown() const {
-    if (unknown_.empty()) return;
-    std::string const help = "; see tessera-train --help";
-    auto const names = table_.names();
-    if (unknown_.size() == 1)
-      throw UsageError(concat("unknown option ", unknown_[0].first,
-                              suggestion(unknown_[0].second, names), help));
-    std::vector<std::string> words;
-    for (auto const& [shown, name] : unknown_) {
-      auto const near = nearest_name(name, names);
-      words.push_back(shown + (near.empty() ? "" : " (did you mean --" + near + "?)"));
-    }
-    throw UsageError(concat("unknown options ", join(words), help));
-  }
-
-  OptionTable const& table_;
-  std::vector<std::string> const& words_;
-  std::size_t at_ = 0;
-  std::string last_;
-  std::vector<std::pair<std::string, std::string>> unknown_;  ///< as given, and without dashes
-  OptionValues values_;
-};
-
 /// Walks a JSON object and the table's dotted names together.
 class KeyReader {
  public:
@@ -446,11 +347,6 @@ class KeyReader {
 };
 
 }  // namespace
-
-OptionValues parse_flags(OptionTable const& table, std::vector<std::string> const& words,
-                         std::vector<std::string>& positionals) {
-  return FlagReader(table, words).read(positionals);
-}
 
 OptionValues parse_flat(OptionTable const& table, ConfigTree const& object,
                         std::string const& source) {

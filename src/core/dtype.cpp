@@ -7,23 +7,9 @@
 namespace tessera {
 
 std::string_view name_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32:
-      return "fp32";
-    case Dtype::fp16:
-      return "fp16";
-    case Dtype::bf16:
-      return "bf16";
-    case Dtype::fp64:
-      return "fp64";
-    case Dtype::int32:
-      return "int32";
-    case Dtype::int64:
-      return "int64";
-    case Dtype::uint8:
-      return "uint8";
-  }
-  return "unknown";
+  static constexpr char const* names[] = {"fp32",  "fp16",  "bf16", "fp64",
+                                          "int32", "int64", "uint8"};
+  return names[static_cast<std::size_t>(dtype)];
 }
 
 Dtype dtype_from_name(std::string_view name) {

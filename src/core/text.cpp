@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera {
 
@@ -45,6 +46,16 @@ std::string plural(std::int64_t count, std::string const& noun) {
 
 std::string counted(std::int64_t count, std::string const& noun) {
   return with_commas(count) + " " + plural(count, noun);
+}
+
+std::vector<std::string> split(std::string const& text, char separator) {
+  std::vector<std::string> out{""};
+  for (char const c : text)
+    if (c == separator)
+      out.emplace_back();
+    else
+      out.back() += c;
+  return out;
 }
 
 std::string number_text(double value) {

@@ -2,21 +2,46 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "detail/device_api.hpp"
 #include "detail/device_memory.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/memory/launch_record.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/memory/work_trace.hpp"
 
+namespace tessera::memory::detail {
+namespace {
+DeviceApi* replacement = nullptr;
+}  // namespace
+
+DeviceApi* device_api_or_null() { return replacement ? replacement : gpu_api(); }
+
+DeviceApi* replace_device_api(DeviceApi* api) {
+  reset_device_memory();
+  return std::exchange(replacement, api);
+}
+
+DeviceApi& device_api() {
+  DeviceApi* const api = device_api_or_null();
+  TESSERA_VALIDATE(api, ConfigError,
+                   "a device was requested, but this build has no GPU support; configure with "
+                   "TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");
+  return *api;
+}
+
+}  // namespace tessera::memory::detail
+
 namespace tessera::memory {
-bool built_with_cuda() { return detail::cuda_api() != nullptr; }
-int cuda_runtime_version() { return detail::cuda_api_version(); }
-int multiprocessors_of_device(int ordinal) { return detail::cuda_multiprocessors(ordinal); }
+bool built_with_gpu() { return detail::gpu_api() != nullptr; }
+int device_runtime_version() { return detail::gpu_api_version(); }
+int multiprocessors_of_device(int ordinal) { return detail::gpu_multiprocessors(ordinal); }
 
 DeviceSearch find_devices() {
   auto* const api = detail::device_api_or_null();
-  return api ? api->find() : DeviceSearch{0, "this build has no CUDA (TESSERA_ENABLE_CUDA is off)"};
+  return api ? api->find()
+             : DeviceSearch{0, "this build has no GPU support (TESSERA_ENABLE_CUDA is off)"};
 }
 
 DeviceInfo describe_device(int ordinal) {
@@ -88,8 +113,8 @@ double seconds_between(StreamMark begin, StreamMark end) {
   return detail::device_api().seconds_between(begin, end);
 }
 
-bool on_cuda(Queue const& q) {
-  return q.native_stream() && &detail::device_api() == detail::cuda_api();
+bool on_gpu(Queue const& q) {
+  return q.native_stream() && &detail::device_api() == detail::gpu_api();
 }
 
 bool wait_for_streams(std::chrono::milliseconds time) noexcept {

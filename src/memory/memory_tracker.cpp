@@ -12,25 +12,10 @@ std::atomic<std::size_t> recent_peak{0};  ///< recent peak of host memory
 }  // namespace
 
 std::string_view name_of(Purpose purpose) {
-  switch (purpose) {
-    case Purpose::weights:
-      return "weights";
-    case Purpose::gradients:
-      return "gradients";
-    case Purpose::master_weights:
-      return "master_weights";
-    case Purpose::optimizer_state:
-      return "optimizer_state";
-    case Purpose::communication:
-      return "communication";
-    case Purpose::activations:
-      return "activations";
-    case Purpose::workspace:
-      return "workspace";
-    case Purpose::data:
-      return "data";
-  }
-  return "unknown";
+  static constexpr char const* names[purpose_count] = {
+      "weights",       "gradients",   "master_weights", "optimizer_state",
+      "communication", "activations", "workspace",      "data"};
+  return names[static_cast<std::size_t>(purpose)];
 }
 
 struct MemoryTracker::Impl {

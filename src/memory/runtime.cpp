@@ -1,13 +1,12 @@
 #include "tessera/memory/runtime.hpp"
 
 #include <Kokkos_Core.hpp>
-#ifdef KOKKOS_ENABLE_CUDA
 #define KOKKOS_IMPL_PUBLIC_INCLUDE
 #include <impl/Kokkos_ExecSpaceManager.hpp>
 #undef KOKKOS_IMPL_PUBLIC_INCLUDE
-#endif
 #include <cstdlib>
 #include <memory>
+#include <type_traits>
 
 #include "detail/device_api.hpp"
 #include "tessera/core/error.hpp"
@@ -16,8 +15,10 @@
 namespace tessera::memory {
 namespace {
 
-#ifdef KOKKOS_ENABLE_CUDA
-/// Replaces the CUDA execution space of Kokkos in a process that runs on the host: the
+using DeviceSpace = Kokkos::DefaultExecutionSpace;
+constexpr bool kokkos_has_device = !std::is_same_v<DeviceSpace, Kokkos::DefaultHostExecutionSpace>;
+
+/// Replaces the device space of Kokkos in a process that runs on the host: the
 /// initialization of that space aborts without a device, and allocates memory on a device that
 /// others use.
 struct NoDeviceSpace final : Kokkos::Impl::ExecSpaceBase {
@@ -27,21 +28,20 @@ struct NoDeviceSpace final : Kokkos::Impl::ExecSpaceBase {
   void print_configuration(std::ostream&, bool) override {}
 };
 
-/// "150_Cuda" is the key of initialize_space_factory<Cuda> in the source of Kokkos.
-void disable_kokkos_cuda() {
+/// Kokkos' sources have the key "150_Cuda" for Cuda and "150_HIP" for HIP
+/// (initialize_space_factory).
+void disable_kokkos_device() {
   Kokkos::Impl::ExecSpaceManager::get_instance().register_space_factory(
-      "150_Cuda", std::make_unique<NoDeviceSpace>());
+      concat("150_", DeviceSpace::name()), std::make_unique<NoDeviceSpace>());
 }
-#endif
 
 int device_of_runtime = -1;
 
 /// False also for the fake device of the tests.
-[[maybe_unused]] bool uses_cuda(int ordinal) {
-  return ordinal >= 0 && detail::cuda_api() && &detail::device_api() == detail::cuda_api();
+bool uses_gpu(int ordinal) {
+  return ordinal >= 0 && detail::gpu_api() && &detail::device_api() == detail::gpu_api();
 }
 
-/// Checks that the device can run the kernels of this build: Kokkos would abort.
 void use_device(int ordinal) {
   auto& api = detail::device_api();
   auto const found = api.find();
@@ -49,10 +49,6 @@ void use_device(int ordinal) {
                    " was requested, but this process sees ", found.count, " devices",
                    found.reason.empty() ? "" : " (" + found.reason + ")",
                    "; check CUDA_VISIBLE_DEVICES and the devices allocated to the job");
-#ifdef TESSERA_CUDA_ARCHITECTURES
-  if (uses_cuda(ordinal))
-    detail::require_architecture(api.describe(ordinal), TESSERA_CUDA_ARCHITECTURES);
-#endif
   api.use(ordinal);
   device_of_runtime = ordinal;
 }
@@ -66,12 +62,10 @@ Runtime::Runtime(RuntimeOptions const& options) {
   settings.set_num_threads(options.threads > 0 ? options.threads : default_threads());
   settings.set_disable_warnings(true);
   if (options.device >= 0) use_device(options.device);
-#ifdef KOKKOS_ENABLE_CUDA
-  if (uses_cuda(options.device))
+  if (kokkos_has_device && uses_gpu(options.device))
     settings.set_device_id(options.device);
-  else
-    disable_kokkos_cuda();
-#endif
+  else if (kokkos_has_device)
+    disable_kokkos_device();
   Kokkos::initialize(settings);
 }
 
@@ -95,9 +89,7 @@ int Runtime::threads() {
 
 std::string Runtime::kokkos_version() {
   std::string backends;
-#ifdef KOKKOS_ENABLE_CUDA
-  backends += "CUDA, ";
-#endif
+  if (kokkos_has_device) backends += concat(DeviceSpace::name(), ", ");
 #ifdef KOKKOS_ENABLE_OPENMP
   backends += "OpenMP, ";
 #endif

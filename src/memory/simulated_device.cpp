@@ -82,7 +82,7 @@ class HostDevice final : public DeviceApi {
   void zero(Stream stream, void* data, std::size_t bytes) override;
   void call_host(Stream stream, void (*function)(void*), void* argument) override;
 
-  /// @throws InternalError: there are no graphs without CUDA
+  /// @throws InternalError: there are no graphs without a GPU
   void begin_capture(Stream) override;
   Captured launch_captured(Stream, Graph&) override;
   void launch_graph(Stream, Graph) override;
@@ -231,7 +231,7 @@ void HostDevice::call_host(Stream stream, void (*function)(void*), void* argumen
 }
 
 void HostDevice::begin_capture(Stream) {
-  throw InternalError("a simulated device has no CUDA graphs; leave --cuda_graphs out");
+  throw InternalError("a simulated device has no device graphs; leave --device_graphs out");
 }
 HostDevice::Captured HostDevice::launch_captured(Stream stream, Graph&) {
   begin_capture(stream);

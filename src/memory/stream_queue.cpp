@@ -198,7 +198,7 @@ class StreamQueue final : public Queue {
 
   void expect_no_capture(char const* what) const {
     TESSERA_VALIDATE(capturing_.empty(), InternalError, what, " on the stream ", name_,
-                     " during the CUDA graph capture of '", capturing_,
+                     " during the graph capture of '", capturing_,
                      "'; a graph holds work of one stream only");
   }
   /// Launches a kept graph with the launches of @p work. The comparison is a capture as well, in

@@ -39,25 +39,9 @@ int work_of(Event const& event) {
 }  // namespace
 
 std::string_view name_of(PlannedWork::Kind kind) {
-  switch (kind) {
-    case PlannedWork::Kind::wait:
-      return "wait";
-    case PlannedWork::Kind::product:
-      return "product";
-    case PlannedWork::Kind::attention:
-      return "attention";
-    case PlannedWork::Kind::update:
-      return "update";
-    case PlannedWork::Kind::copy:
-      return "copy";
-    case PlannedWork::Kind::read:
-      return "read";
-    case PlannedWork::Kind::write:
-      return "write";
-    case PlannedWork::Kind::collective:
-      return "collective";
-  }
-  return "unknown";
+  static constexpr char const* names[] = {"wait", "product", "attention", "update",
+                                          "copy", "read",    "write",     "collective"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 WorkTrace::WorkTrace() : outer_(std::exchange(trace_of_thread, this)) {

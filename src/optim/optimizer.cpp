@@ -56,19 +56,9 @@ bool is_in(double value, Range range) {
 }
 
 char const* text_of(Range range) {
-  switch (range) {
-    case Range::any:
-      return "a finite number";
-    case Range::flag:
-      return "0 or 1";
-    case Range::not_negative:
-      return "zero or positive";
-    case Range::positive:
-      return "positive";
-    case Range::unit:
-      return "in [0, 1)";
-  }
-  return "";
+  static constexpr char const* texts[] = {"a finite number", "0 or 1", "zero or positive",
+                                          "positive", "in [0, 1)"};
+  return texts[static_cast<std::size_t>(range)];
 }
 
 HyperparameterRule rule_of(OptimizerEntry const& entry, std::string const& name) {

@@ -160,7 +160,7 @@ TuningResult search(TuningJob const& job, Planner& planner, config::Tuning const
   auto const start = Clock::now();
   TrialContext const context{job.comm,
                              job.cluster.ranks_per_node,
-                             job.arguments.cuda_graphs,
+                             job.arguments.device_graphs,
                              limits.warm_up_steps,
                              limits.measured_steps,
                              limits.measured_seconds};
@@ -273,7 +273,7 @@ std::unique_ptr<memory::Queue> compute_queue(TrialContext const& where) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
   return memory::make_stream_queue(
       "compute", memory::StreamPriority::normal,
-      where.cuda_graphs ? memory::GraphMode::capture : memory::GraphMode::off);
+      where.device_graphs ? memory::GraphMode::capture : memory::GraphMode::off);
 }
 
 /// Model, engine and tokens of a choice.

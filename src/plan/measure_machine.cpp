@@ -13,7 +13,7 @@
 #include <random>
 #include <vector>
 
-#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/base/planning_collectives.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"

@@ -134,7 +134,7 @@ GpuPath path_between(Nvml const& nvml, NvmlDevice a, NvmlDevice b) {
 void read_all(Nvml const& nvml, GpuInventory& out) {
   char driver[96] = "";
   if (nvml.driver_version && nvml.driver_version(driver, sizeof driver) == 0) out.driver = driver;
-  if (nvml.cuda_version) nvml.cuda_version(&out.cuda);
+  if (nvml.cuda_version) nvml.cuda_version(&out.runtime);
   unsigned count = 0;
   if (int const status = nvml.count(&count); status != 0)
     out.refusal = concat("NVML cannot count devices (error ", status, ")");

@@ -34,11 +34,17 @@ struct Variables {
 };
 
 /// Innermost first. For Slurm, the variables of a step: SLURM_NTASKS of a batch script counts tasks
-/// that have not started.
+/// that have not started. Inside a Slurm job Hydra starts one process per node by srun, whose
+/// variables its ranks inherit. The plugins of srun and Flux for Cray's MPICH set PALS_RANKID too.
 constexpr Variables variables_of[] = {
     {Launcher::mpirun, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {Launcher::hydra, "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+     "MPI_LOCALNRANKS"},
+    {Launcher::flux, "FLUX_JOB_SIZE", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "", "FLUX_TASK_RANK"},
     {Launcher::srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", ""},
+    {Launcher::pals, "PMI_SIZE", "PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE",
+     "PALS_RANKID"},
     {Launcher::hydra, "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {Launcher::hydra, "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK",
      "MV2_COMM_WORLD_LOCAL_SIZE"},
@@ -46,9 +52,19 @@ constexpr Variables variables_of[] = {
      "TORCHELASTIC_RUN_ID"},
 };
 
-constexpr char const* srun_advice =
-    "use `srun --mpi=pmix` or the plugin in the machine's documentation (`srun --mpi=list` lists "
-    "them), or mpirun inside the job";
+std::string srun_advice(MpiFamily family) {
+  bool const mpich = family == MpiFamily::mpich;
+  return concat("use `srun --mpi=", mpich ? "pmi2` (Cray's MPICH: --mpi=cray_shasta)" : "pmix`",
+                " or the plugin in the machine's documentation (`srun --mpi=list` lists them), or ",
+                mpich ? "mpiexec" : "mpirun", " inside the job");
+}
+
+std::string launcher_advice(MpiFamily family, std::string const& mpi_library) {
+  return concat("Tessera's MPI is ", mpi_library, ", which another launcher starts: ",
+                family == MpiFamily::open_mpi ? "mpirun of Open MPI"
+                : family == MpiFamily::mpich  ? "mpiexec of MPICH (Debian: mpiexec.mpich)"
+                                              : "the one in the documentation of that MPI");
+}
 
 constexpr char const* gpus_per_task = "SLURM_GPUS_PER_TASK";
 
@@ -139,6 +155,35 @@ LauncherFacts launcher_facts(Environment const& environment) {
   return facts;
 }
 
+MpiFamily mpi_family(std::string_view version) {
+  auto const names = [&](std::string_view word) {
+    return version.find(word) != std::string_view::npos;
+  };
+  if (names("Open MPI") || names("OpenRTE")) return MpiFamily::open_mpi;
+  bool const mpich = names("MPICH") || names("HYDRA") || names("Intel(R) MPI") || names("MVAPICH");
+  return mpich ? MpiFamily::mpich : MpiFamily::unknown;
+}
+
+std::string launcher_name(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::mpirun:
+      return "mpirun of Open MPI";
+    case Launcher::srun:
+      return "srun";
+    case Launcher::hydra:
+      return "mpiexec of MPICH (Hydra)";
+    case Launcher::pals:
+      return "mpiexec of PALS";
+    case Launcher::flux:
+      return "flux run";
+    case Launcher::torchrun:
+      return "torchrun";
+    case Launcher::none:
+      break;
+  }
+  return "";
+}
+
 std::vector<std::string> unreadable_variables(Environment const& environment) {
   std::vector<std::string> warnings;
   for (char const* name :
@@ -158,16 +203,17 @@ std::vector<std::string> unreadable_variables(Environment const& environment) {
 bool is_replica(LauncherFacts const& facts) { return facts.rank.value_or(0) != 0; }
 
 std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& mpi_library) {
-  bool const affected =
-      facts.launcher == Launcher::srun && !facts.pmix && mpi_library.starts_with("Open MPI");
+  bool const affected = facts.launcher == Launcher::srun && !facts.pmix &&
+                        mpi_family(mpi_library) == MpiFamily::open_mpi;
   if (!affected || facts.unchecked) return "";
   return concat("srun started this program without PMIx",
                 facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", which ",
-                mpi_library, " needs to find its ranks; ", srun_advice,
+                mpi_library, " needs to find its ranks; ", srun_advice(MpiFamily::open_mpi),
                 " (for an Open MPI built for PMI-2, set TESSERA_LAUNCHER_CHECK=0)");
 }
 
-std::string disagreement(LauncherFacts const& facts, int mpi_size) {
+std::string disagreement(LauncherFacts const& facts, int mpi_size, std::string const& mpi_library) {
+  auto const family = mpi_family(mpi_library);
   if (mpi_size != 1 || facts.size.value_or(1) == 1 || facts.unchecked) return "";
   if (facts.launcher == Launcher::torchrun)
     return concat("torchrun started ", *facts.size, " processes (", facts.size_variable, "=",
@@ -175,15 +221,13 @@ std::string disagreement(LauncherFacts const& facts, int mpi_size) {
                   "), but ranks come from MPI: each process would train separately in the same "
                   "directory; use `mpirun -np ",
                   *facts.size, " tessera-train ...` or srun");
-  return concat("the launcher started ", *facts.size, " processes (", facts.size_variable, "=",
-                *facts.size,
-                "), but MPI reports one rank: each process would train separately in the "
-                "same directory; ",
-                facts.launcher == Launcher::srun
-                    ? srun_advice
-                    : "the launcher belongs to a different MPI than Tessera's; `tessera-train "
-                      "--version` prints Tessera's MPI",
-                "; if the variable is left from another job, unset it");
+  return concat(
+      launcher_name(facts.launcher), " started ", *facts.size, " processes (", facts.size_variable,
+      "=", *facts.size,
+      "), but MPI reports one rank: each process would train separately in the "
+      "same directory; ",
+      facts.launcher == Launcher::srun ? srun_advice(family) : launcher_advice(family, mpi_library),
+      "; if the variable is left from another job, unset it");
 }
 
 std::optional<int> ranks_in_node_file(std::istream& file) {

@@ -151,7 +151,11 @@ std::string MpiSession::library_version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   std::string version(text);
-  return version.substr(0, version.find_first_of(",\n"));
+  version.resize(std::min(version.find_first_of(",\n"), version.size()));
+  std::string const label = "MPICH Version:";  // a tab follows
+  if (version.starts_with(label))
+    version = "MPICH " + version.substr(version.find_first_not_of(" \t", label.size()));
+  return version;
 }
 
 std::string MpiSession::thread_level() {

@@ -10,7 +10,7 @@
 
 #include "gpt2_flags.hpp"
 #include "interleaved.hpp"
-#include "tessera/comm/base/recording.hpp"
+#include "recording_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/decoder/causal_lm.hpp"

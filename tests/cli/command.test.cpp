@@ -114,6 +114,8 @@ TEST(UsageErrors, NameTheNearestOptionOfBothTables) {
             "unknown option --reduce_bucket_size; zero_optimization.reduce_bucket_size is a key of "
             "the DeepSpeed JSON, which --deepspeed FILE reads" +
                 help);
+  EXPECT_EQ(said({"plan", "--rnaks", "2", "--xyzzy=1", "--ranks", "2"}),
+            "unknown options --rnaks (did you mean --ranks?), --xyzzy" + help);
   EXPECT_EQ(said({"submit", "--config_name", "d"}),
             "unknown option --config_name; see tessera submit --help");
 }

@@ -16,7 +16,7 @@ using topology::Gpu, topology::GpuInventory, topology::GpuPath;
 GpuInventory damaged_node() {
   GpuInventory inventory;
   inventory.driver = "535.104.05";
-  inventory.cuda = 12020;
+  inventory.runtime = 12020;
   inventory.gpus.resize(3);
   Gpu& last = inventory.gpus[2];
   last.bus = "00000000:12:00.0";

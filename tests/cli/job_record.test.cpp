@@ -38,6 +38,23 @@ std::string not_asked(std::string const& job) {
   return "";
 }
 
+TEST(JobEndTime, AJobOfPbsEndsAtStartPlusWalltime) {
+  char const* const qstat =
+      "Job Id: 17.head\n    Job_Name = tessera\n    resources_used.walltime = 00:00:05\n    "
+      "Resource_List.walltime = 01:30:00\n    stime = Thu Jan  1 12:00:00 2026\n";
+  std::tm noon{};
+  noon.tm_year = 126, noon.tm_mday = 1, noon.tm_hour = 12, noon.tm_isdst = -1;
+  EXPECT_EQ(end_time_in_qstat(qstat), std::mktime(&noon) + 5400);
+  EXPECT_EQ(end_time_in_qstat("Job Id: 17.head\n    Resource_List.walltime = 01:30:00\n"),
+            std::nullopt)
+      << "not started";
+  EXPECT_EQ(end_time_in_qstat(""), std::nullopt);
+  topology::LauncherFacts facts;
+  facts.job_id = "17.head";
+  EXPECT_EQ(job_end_time(facts, 0, [&](std::string const&) { return qstat; }).time,
+            std::mktime(&noon) + 5400);
+}
+
 TEST(JobEndTime, NoJobHasNone) { EXPECT_EQ(job_end_time({}, end, not_asked).time, std::nullopt); }
 
 TEST(JobEndTime, TheEnvironmentCountsFirst) {
@@ -71,7 +88,7 @@ TEST(JobEndTime, ATimeInThePastIsIgnoredWithAWarning) {
     for (char const* part : {"SLURM_JOB_END_TIME=1767225600", "in the past", "job 17", "unset"})
       EXPECT_NE(found.problem.find(part), std::string::npos) << found.problem;
   }
-  facts.slurm = false;
+  facts.slurm = false, facts.job_id = "";
   EXPECT_EQ(job_end_time(facts, end + 1, not_asked).time, std::nullopt);
   EXPECT_NE(job_end_time(facts, end + 1, not_asked).problem, "");
 }

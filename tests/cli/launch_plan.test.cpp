@@ -32,6 +32,17 @@ TEST(Hostfile, AMarkOfUtf8IsSkipped) {
   EXPECT_EQ(parse_hostfile("\xEF\xBB\xBFworker-1 slots=1\n", "hostfile")[0].host, "worker-1");
 }
 
+TEST(Launch, HydraTakesOneListOfHosts) {
+  auto r = two_hosts();
+  r.mpirun = "mpiexec.mpich";
+  r.hydra = r.as_root = true;
+  EXPECT_EQ(line(r), "mpiexec.mpich -hosts worker-1:4,worker-2:4 -np 8 tessera-train --do_train");
+  r.include = "worker-1:1,3@worker-2";
+  EXPECT_EQ(line(r),
+            "mpiexec.mpich -hosts worker-1:2,worker-2:4 -np 2 -env CUDA_VISIBLE_DEVICES 1,3 "
+            "tessera-train --do_train : -np 4 tessera-train --do_train");
+}
+
 TEST(Hostfile, AUserOfAHostIsNoPartOfItsName) {
   LaunchRequest r;
   r.hosts = parse_hostfile("alice@worker-1 slots=2\nalice@worker-2 slots=2\n", "hostfile");

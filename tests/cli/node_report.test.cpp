@@ -10,6 +10,7 @@ namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
@@ -89,6 +90,24 @@ TEST(NodeReport, AStepWithoutPmixIsSaid) {
                          {"SLURM_MPI_TYPE", "none"}};
   EXPECT_THAT(slurm_section(step, "", open_mpi).problems, Contains(HasSubstr("--mpi=pmix")));
   EXPECT_THAT(slurm_section(step, "", "MPICH 4.1").problems, IsEmpty());
+}
+
+TEST(NodeReport, ALauncherOfAnotherMpiIsSaid) {
+  std::vector<MpiLauncher> const launchers{
+      {"mpirun", launcher_version("mpirun (Open MPI) 4.1.4\n\nReport bugs to ...\n")},
+      {"mpiexec.mpich",
+       launcher_version("HYDRA build details:\n    Version:                4.0.2\n    CC: gcc\n")}};
+  auto const facts =
+      topology::launcher_facts({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}});
+  auto const mpich = launcher_section(facts, launchers, "MPICH 4.0.2");
+  EXPECT_THAT(mpich.facts, Contains(Pair("started by", HasSubstr("mpirun of Open MPI, 2"))));
+  EXPECT_THAT(mpich.facts, Contains(Pair("mpiexec.mpich", "MPICH 4.0.2")));
+  EXPECT_THAT(mpich.problems,
+              ElementsAre(AllOf(HasSubstr("mpirun in PATH belongs to Open MPI 4.1.4"),
+                                HasSubstr("MPICH 4.0.2"), HasSubstr("use mpiexec.mpich"))));
+  EXPECT_THAT(launcher_section({}, launchers, open_mpi).problems, IsEmpty());
+  EXPECT_THAT(launcher_section({}, {{"mpiexec", ""}}, "MPICH 4.0.2").problems, IsEmpty());
+  EXPECT_EQ(launcher_version("srun 22.05"), "");
 }
 
 }  // namespace

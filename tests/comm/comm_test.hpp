@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "mpi_test.hpp"
+#include "recording_collectives.hpp"
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/comm/base/flight_recorder.hpp"
-#include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/device_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 

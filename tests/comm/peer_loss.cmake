@@ -1,8 +1,9 @@
-# cmake -DMPIEXEC=... -DNUMPROC_FLAG=-n -DPROGRAM=... -DTRANSPORT=automatic|mpi_only|two_level -DHOW=kill|hang|error|any_phase -P peer_loss.cmake
+# cmake "-DMPIEXEC=mpiexec ... -n" [-DKEEP=keep_rank.sh] -DPROGRAM=... -DTRANSPORT=automatic|mpi_only|two_level -DHOW=kill|hang|error|any_phase -P peer_loss.cmake
 # When the lost rank only hangs, MPI does not say which rank it waits for: the suspect is then -1.
-# Three ranks, of which the last is lost; --enable-recovery keeps mpiexec from ending the others. Both survivors must name it
+# Three ranks, of which the last is lost; mpiexec does not end the others. Both survivors must name it
 # within a few seconds.
 # In two levels ranks 1 and 2 are a node: rank 1 sees the end of rank 2, and rank 0 learns at the deadline that a rank is missing.
+separate_arguments(MPIEXEC)
 set(environment)
 if(TRANSPORT STREQUAL "two_level")
   set(environment ${CMAKE_COMMAND} -E env TESSERA_SIMULATED_NODES=1,2)
@@ -11,8 +12,7 @@ endif()
 # the one on the same node may wait for a message of the other node, which does not name the lost rank.
 if(HOW STREQUAL "any_phase")
   foreach(what IN ITEMS kill_after:0 kill_after:900 kill_after:2900 stop_after:300 stop_after:2300)
-    execute_process(COMMAND ${environment} ${MPIEXEC} ${NUMPROC_FLAG} 3 --oversubscribe --allow-run-as-root --bind-to none --enable-recovery ${PROGRAM}
-                            ${TRANSPORT} ${what}
+    execute_process(COMMAND ${environment} ${MPIEXEC} 3 ${KEEP} ${PROGRAM} ${TRANSPORT} ${what}
                     OUTPUT_VARIABLE out ERROR_VARIABLE err TIMEOUT 30 RESULT_VARIABLE result)
     foreach(rank IN ITEMS 0 1)
       if(NOT out MATCHES "rank ${rank}: lost (2|-1) after ([0-9]+) ms: [a-z_]+ number [0-9]+ [^\n]*bytes" OR CMAKE_MATCH_2 GREATER 5000)
@@ -30,7 +30,7 @@ if(HOW STREQUAL "any_phase")
   endif()
   return()
 endif()
-execute_process(COMMAND ${environment} ${MPIEXEC} ${NUMPROC_FLAG} 3 --oversubscribe --allow-run-as-root --bind-to none --enable-recovery ${PROGRAM} ${TRANSPORT} ${HOW}
+execute_process(COMMAND ${environment} ${MPIEXEC} 3 ${KEEP} ${PROGRAM} ${TRANSPORT} ${HOW}
                 OUTPUT_VARIABLE out ERROR_VARIABLE err TIMEOUT 30 RESULT_VARIABLE result)
 set(known "2 after ([0-9]+) ms: [a-z_]+ number [0-9]+ [^\n]*bytes[^\n]*rank 2 \\(host")
 set(unknown "-1 after ([0-9]+) ms: [a-z_]+ number [0-9]+ [^\n]*bytes[^\n]*did not take part")

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "tessera/core/words.hpp"
+
 namespace tessera {
 namespace {
 
@@ -51,6 +53,13 @@ TEST(Text, Join) {
   EXPECT_EQ(join({"a"}), "a");
   EXPECT_EQ(join({"a", "", "c"}), "a, , c");
   EXPECT_EQ(join({"a", "b"}, " | "), "a | b");
+}
+
+TEST(Text, SplitKeepsEmptyParts) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(split("a,b", ','), (Parts{"a", "b"}));
+  EXPECT_EQ(split("a@", '@'), (Parts{"a", ""}));
+  EXPECT_EQ(split("", ','), Parts{""});
 }
 
 TEST(Text, Durations) {

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from support import Bench, ranks_of, wait_for, zero  # noqa: E402
+from support import Bench, launcher_words, ranks_of, wait_for, zero  # noqa: E402
 
 LOCAL = ("/proc/", "/sys/", "/dev/", "/run/", "/tmp/ompi.", "/tmp/openmpi", "/tmp/pmix")  # memory of this node, and the MPI library's session files
 
@@ -28,8 +28,8 @@ class Traced(Bench):
         """The calls of every rank: [rank][(call, path)]. Runs in /, so that every path of the record is absolute."""
         folder = self.work / f"trace.{name.replace(' ', '_')}.{ranks}"
         folder.mkdir()
-        script = f'exec strace -f -y -s 4096 -e trace=%file,getdents64,fstat,fstatfs,ftruncate -o {folder}/$OMPI_COMM_WORLD_RANK "$@"'
-        command = [self.mpiexec, "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "bash", "-c", script, "bash"]
+        script = f'exec strace -f -y -s 4096 -e trace=%file,getdents64,fstat,fstatfs,ftruncate -o {folder}/${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} "$@"'
+        command = launcher_words(self.mpiexec, ranks) + ["bash", "-c", script, "bash"]
         environment = {k: v for k, v in self.environment().items() if k != "LD_LIBRARY_PATH"}
         done = subprocess.run(command + [str(program)] + words, env=environment, cwd="/", capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -1,4 +1,5 @@
 """What the end-to-end scenarios share: the bench that starts programs, small corpora and configurations, and checks."""
+import functools
 import json
 import os
 import pathlib
@@ -8,6 +9,22 @@ import subprocess
 import time
 
 TINY = "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=64,resid_pdrop=0.0,embd_pdrop=0.0,attn_pdrop=0.0"
+
+
+@functools.cache
+def launcher_options(mpiexec):
+    """What a test adds to the command line of this launcher: Open MPI's has limits that Hydra, of MPICH, does not have."""
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True).stdout
+    return () if "HYDRA" in version else ("--oversubscribe", "--allow-run-as-root", "--bind-to", "none")
+
+
+def launcher_kills_ranks(mpiexec):
+    """Hydra kills the other ranks when one was killed or failed, before they can write a status or say anything. Open MPI's launcher gives them time."""
+    return not launcher_options(mpiexec)
+
+
+def launcher_words(mpiexec, ranks):
+    return [mpiexec, *launcher_options(mpiexec), "-n", str(ranks)]
 
 
 class Bench:
@@ -43,8 +60,7 @@ class Bench:
         return words
 
     def command(self, ranks, words):
-        launch = [self.mpiexec, "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]
-        return launch + [str(self.bin / "tessera-train")] + words
+        return launcher_words(self.mpiexec, ranks) + [str(self.bin / "tessera-train")] + words
 
     def environment(self):
         return dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
@@ -164,19 +180,24 @@ def seen(b):
     return getattr(b, "stopped_at", 0)
 
 
+def rank_of(pid):
+    """The rank of a process, as its launcher has told it."""
+    environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(int(e.partition(b"=")[2]) for e in environment if e.startswith((b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=")))
+
+
 def ranks_of(launcher):
-    """Process ids of tessera-train below an mpiexec."""
-    out = []
+    """Process ids of tessera-train below an mpiexec, or below its proxy (Hydra)."""
+    names, parents = {}, {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 stat = (entry / "stat").read_text()
-                name, parent = stat[stat.index("(") + 1:stat.rindex(")")], int(stat[stat.rindex(")") + 2:].split()[1])
+                names[int(entry.name)] = stat[stat.index("(") + 1:stat.rindex(")")]
+                parents[int(entry.name)] = int(stat[stat.rindex(")") + 2:].split()[1])
             except (OSError, ValueError):
                 continue
-            if parent == launcher and name.startswith("tessera-train"):
-                out.append(int(entry.name))
-    return sorted(out)
+    return sorted(pid for pid, name in names.items() if name.startswith("tessera-train") and launcher in (parents.get(pid), parents.get(parents.get(pid))))
 
 
 def wait_for(condition, seconds):

@@ -16,7 +16,7 @@
 //   TESSERA_PRECISION: bf16 (default); autocast, fp32 weights and residual stream with products in
 //   bf16, which is --bf16 of tessera-train; or fp32
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels
-// as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or next to them.
+// as one device graph. TESSERA_GELU=fused or separate: gelu_new in the products or next to them.
 // TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own. TESSERA_FP8: the
 // products of blocks in fp8.
 #include <algorithm>

@@ -113,27 +113,27 @@ class Parts:
         self.test("one_step", 40, "training", "Stages/*/stage0_bf16")
         self.test("nccl_one_rank", 40, "training", "*DeviceCollectives.*")
         self.figure("bench_train_124m", 40, "train", 12, 768, 12, 32, 1024, 8)
-        self.parity("torch_parity_bf16", 60, "cuda", "bf16")
-        self.parity("torch_parity", 60, "cuda", "fp32")
+        self.parity("torch_parity_bf16", 60, "gpu", "bf16")
+        self.parity("torch_parity", 60, "gpu", "fp32")
 
     def suite(self):
         self.ctest("suite", 200, "-R", r"gpu\..*(device|training\.np)")
-        self.add("train_on_device", 60, self.train("cuda", "on-device", 8))
+        self.add("train_on_device", 60, self.train("gpu", "on-device", 8))
         self.add("train_on_host", 60, self.train("cpu", "on-host", 8))
         agree = python("losses_agree.py", self.a.build / "on-device", self.a.build / "on-host")
         self.add("losses_agree", 20, agree)
         self.add("resume_on_host", 60, self.train("cpu", "on-device", 12, "--resume_from_checkpoint", "latest"))
-        self.add("resume_on_device", 60, self.train("cuda", "on-host", 12, "--resume_from_checkpoint", "latest"))
+        self.add("resume_on_device", 60, self.train("gpu", "on-host", 12, "--resume_from_checkpoint", "latest"))
         self.add("losses_agree_resumed", 20, agree)
-        for place, output in (("cuda", "on-device-offload"), ("cpu", "on-host-offload")):
+        for place, output in (("gpu", "on-device-offload"), ("cpu", "on-host-offload")):
             self.add(f"train_offload_{output[3:-8]}", 60, self.train(place, output, 8, "--dtype", "bfloat16", "--deepspeed", self.a.report / OFFLOAD))
         self.add("losses_agree_offload", 20, python("losses_agree.py", "--tolerance", 2e-2, self.a.build / "on-device-offload", self.a.build / "on-host-offload"))
         words = ("--bf16", "--config_name", self.a.report / WITH_DROPOUT)
-        self.add("train_dropout_on_device", 60, self.train("cuda", "on-device-dropout", 8, *words))
+        self.add("train_dropout_on_device", 60, self.train("gpu", "on-device-dropout", 8, *words))
         self.add("train_dropout_on_host", 60, self.train("cpu", "on-host-dropout", 8, *words))
         self.add("losses_agree_dropout", 20, python("losses_agree.py", "--tolerance", 5e-2, self.a.build / "on-device-dropout", self.a.build / "on-host-dropout"))
         for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16")), ("fp8", ("--dtype", "bfloat16", "--fp8", "true"))):
-            self.add(f"train_{name}_on_device", 60, self.train("cuda", f"on-device-{name}", 8, *words))
+            self.add(f"train_{name}_on_device", 60, self.train("gpu", f"on-device-{name}", 8, *words))
             self.add(f"train_{name}_on_host", 60, self.train("cpu", f"on-host-{name}", 8, *words))
             self.add(f"losses_agree_{name}", 20,
                      python("losses_agree.py", "--tolerance", 2e-2, self.a.build / f"on-device-{name}", self.a.build / f"on-host-{name}"))
@@ -168,13 +168,13 @@ class Parts:
         self.figure("bench_separate_gelu_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_GELU": "separate"})
         self.figure("bench_nondeterministic_1558m", 80, "train", 48, 1600, 25, 8, 1024, 5, environment={"TESSERA_NONDETERMINISTIC": "1"})
         self.figure("bench_nondeterministic_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_NONDETERMINISTIC": "1"})
-        self.start_up("cuda", 5)
+        self.start_up("gpu", 5)
         self.derived()
 
     def train_figure(self, name, limit, shape, rows, steps, *words):
         """The tokens per second that tessera-train itself reports."""
         output = self.a.build / name
-        self.add(name, limit, ["sh", "-c", f'"$0" "$@" ${TRAIN} && tail -n 4 {output}/metrics.jsonl', self.bin / "tessera-train", "--device", "cuda",
+        self.add(name, limit, ["sh", "-c", f'"$0" "$@" ${TRAIN} && tail -n 4 {output}/metrics.jsonl', self.bin / "tessera-train", "--device", "gpu",
                                "--tokenizer_name", ROOT / "configs/gpt2-8m", "--model_type", "gpt2", "--config_overrides", shape,
                                "--train_file", self.a.report / "text.txt", "--block_size", 1024, "--output_dir", output, "--overwrite_output_dir", "--do_train",
                                "--per_device_train_batch_size", rows, "--max_steps", steps, "--save_strategy", "no", "--logging_steps", 1, "--seed", 1, *words], figures=True)

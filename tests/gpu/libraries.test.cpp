@@ -13,7 +13,7 @@ namespace {
 /// The runtime remembers an error until somebody asks, here that of a device that does not exist,
 /// or of a machine without a driver.
 TEST(Launches, AnErrorOfTheDeviceNamesTheKernel) {
-  auto& cuda = *memory::detail::cuda_api();
+  auto& cuda = *memory::detail::gpu_api();
   EXPECT_THROW(cuda.use(1000), Error);
   try {
     cuda.check_launch("tessera.kernel");

@@ -2,7 +2,7 @@
 """Eight steps of a small GPT-2 in tessera-train and in PyTorch, from the same weights on the same batch: the same losses and gradient norms. In fp32, or with
 autocast to bf16 (--bf16) on both sides.
 
-    parity_torch.py --bin DIR --device cuda|cpu --precision fp32|bf16 --work DIR            77 where torch or transformers is missing"""
+    parity_torch.py --bin DIR --device gpu|cpu --precision fp32|bf16 --work DIR            77 where torch or transformers is missing"""
 import argparse
 import json
 import os
@@ -58,7 +58,7 @@ if done.returncode != 0:
 lines = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
 ours = [(line["loss"], line["grad_norm"]) for line in lines if "grad_norm" in line]
 
-place = "cuda" if a.device == "cuda" else "cpu"
+place = "cuda" if a.device == "gpu" else "cpu"
 model.to(place).train()
 batch = batch.to(place)
 optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)

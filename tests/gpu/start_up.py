@@ -2,7 +2,7 @@
 """Start-up of tessera-train: seconds from the call of mpirun to its first line, and to its first optimizer step, with a program that only starts and ends
 MPI next to it in turns. The 7.5 M model of configs/gpt2-8m, text tokenized on the way. One JSON line.
 
-    start_up.py --bin DIR --hello PROGRAM --device cuda|cpu [--mpiexec mpirun] [--rounds 5]"""
+    start_up.py --bin DIR --hello PROGRAM --device gpu|cpu [--mpiexec mpirun] [--rounds 5]"""
 import argparse
 import json
 import os

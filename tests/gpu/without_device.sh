@@ -28,10 +28,10 @@ run() {   # DEVICE: what it says goes to $work/said, its exit code to $code
     --tokenizer_name "$source/configs/gpt2-8m" --train_file "$work/text.txt" --block_size 16 --output_dir "$work/out" --overwrite_output_dir \
     --per_device_train_batch_size 2 --save_strategy no >"$work/said" 2>&1 || code=$?
 }
-run cuda
-[[ $code == 78 ]] || fail "--device cuda ended with $code, not 78: $(cat "$work/said")"
-[[ $(wc -l <"$work/said") == 1 ]] || fail "--device cuda said more than one line: $(cat "$work/said")"
-grep -q -- '--device cuda: no GPU for rank 0 on .*: .*--device cpu' "$work/said" || fail "unclear refusal: $(cat "$work/said")"
+run gpu
+[[ $code == 78 ]] || fail "--device gpu ended with $code, not 78: $(cat "$work/said")"
+[[ $(wc -l <"$work/said") == 1 ]] || fail "--device gpu said more than one line: $(cat "$work/said")"
+grep -q -- '--device gpu: no GPU for rank 0 on .*: .*--device cpu' "$work/said" || fail "unclear refusal: $(cat "$work/said")"
 run auto
 [[ $code == 0 ]] || fail "--device auto ended with $code: $(cat "$work/said")"
 [[ $(grep -c 'no GPU for rank 0 on .*all ranks compute on the host' "$work/said") == 1 ]] || fail "no line, or several, about the host: $(cat "$work/said")"

@@ -13,7 +13,7 @@ for program in tessera-train tessera zero-to-fp32; do
   "$work/moved/bin/$program" --version | grep -q "^$program " || { echo "$program --version does not name itself"; exit 1; }
   "$work/moved/bin/$program" --help >"$work/$program.help"
 done
-for field in commit compiler mpi hdf5 kokkos blas cuda nccl cudnn; do
+for field in commit compiler mpi hdf5 kokkos blas device nccl cudnn; do
   "$work/moved/bin/tessera" --version | grep -q "^  $field  *[^ ]" || { echo "tessera --version has no $field"; exit 1; }
 done
 

@@ -16,6 +16,8 @@
 #include <memory>
 #include <vector>
 
+#include "launch/warp.hpp"
+
 namespace tessera::kernels::test {
 
 enum class FiberOrder { ascending, descending };
@@ -59,7 +61,7 @@ class FiberThreadBlock {
   }
 
  private:
-  static constexpr int warp_size = 32, most_values = 16;
+  static constexpr int most_values = 16, warp_size = kernels::detail::warp_size;
   static constexpr std::size_t stack_bytes = 128 << 10;
   struct Meeting {
     int arrived = 0;

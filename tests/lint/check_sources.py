@@ -31,7 +31,15 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
 WAITS = re.compile(r"\bcuda(DeviceSynchronize|StreamSynchronize|EventSynchronize|DeviceReset|Memcpy|Memset)\b|\bKokkos::fence\b|(\.|->)fence\s*\(")
 # Memory is allocated through named buffers, and freed in stream order.
 ALLOCATIONS = re.compile(r"\bcuda(Malloc|Free|HostAlloc|HostRegister)\w*\b|\bKokkos::kokkos_(malloc|free)\b")
-ALLOCATION_HOME = "src/memory/detail/cuda_api.cpp"
+ALLOCATION_HOME = "src/memory/cuda/cuda_api.cpp"
+# Only adapters name CUDA; a port to another accelerator adds files next to them (docs/explanation/another-accelerator.md).
+ADAPTERS = re.compile(r"src/cuda_driver/.*|src/memory/cuda/.*|src/comm/nccl/.*"                  # device runtime, collectives
+                      r"|src/kernels/(gemm|attention)/\w*(cublaslt|cudnn)\w*\.\wpp"               # libraries of matrix products and attention
+                      r"|src/kernels/launch/(device_space_cuda\.cpp|device_code\.hpp)|include/tessera/core/rounding\.hpp"   # Kokkos, compiler
+                      r"|src/topology/(shared/)?(gpu_inventory|device_binding)\.\wpp|src/cli/doctor/gpu_findings\.\wpp")  # NVML, what nodes report
+CUDA = re.compile(r"\w*cuda\w*", re.IGNORECASE)
+# Words of users that are not ours: environment, options of the build, and names of Hugging Face, PyTorch and DeepSpeed.
+FOREIGN_CUDA = re.compile(r"CUDA_VISIBLE_DEVICES|TESSERA_ENABLE_CUDA|--preset cuda|\bno_cuda\b|\bcuda_aware\b|\benable_cuda_graph\b|\"cuda\"|\"cuda_graphs\"|or cuda")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 problems = []
 
@@ -65,12 +73,23 @@ def check_device_calls(path):
             report(path, number, f"{ALLOCATIONS.search(code).group(0)} belongs to {ALLOCATION_HOME}")
 
 
+def check_names(path):
+    if ADAPTERS.fullmatch(str(path.relative_to(ROOT))):
+        return
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = CUDA.search(FOREIGN_CUDA.sub("", line.split("//")[0]))
+        if match:
+            report(path, number, f"{match.group(0)} is a name for adapters; elsewhere it is a device")
+
+
 for layer in LAYERS:
     for path in sorted((ROOT / "include/tessera" / layer).rglob("*.hpp")):
         check_includes(path, layer, for_others=True)
+        check_names(path)
     for path in sorted((ROOT / "src" / layer).rglob("*.?pp")):
         check_includes(path, layer, for_others=path.parent.name == "shared")
         check_device_calls(path)
+        check_names(path)
 
 for folder in ("src", "include", "tests", "cmake", "docs", "configs", "slurm", "modules"):
     for path in sorted((ROOT / folder).rglob("*")):

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests of the lint checks: the reader of C++ sources, the structural measures of house.py and the rules of words.txt."""
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -324,6 +326,22 @@ char const* c = "// no comment";
                          [(2, "Of one."), (3, "The same here.")])
         self.assertEqual(check_language.comments_of(".txt", "# As here.\nset(a 1)  # of b\n"), [(1, "As here.")])
         self.assertEqual(check_language.comments_of(".txt", "# a list\nname\n"), [])
+
+
+class DeviceNames(unittest.TestCase):
+    def problems(self, name, text):
+        with tempfile.TemporaryDirectory() as root:
+            path = pathlib.Path(root, "src", name)
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+            pathlib.Path(root, "src/CMakeLists.txt").write_text("tessera_add_layer(memory)\n")
+            return subprocess.run([sys.executable, pathlib.Path(__file__).with_name("check_sources.py"), root], capture_output=True, text=True).stdout
+
+    def test_only_adapters_name_cuda(self):
+        for text in ("bool on_cuda();", "#ifdef KOKKOS_ENABLE_CUDA", "Kokkos::Cuda space;", 'f("a CUDA error");'):
+            self.assertIn("is a name for adapters", self.problems("memory/queue.cpp", text), text)
+            self.assertIn("follow the house rules", self.problems("memory/cuda/cuda_api.cpp", text), text)
+        self.assertIn("follow the house rules", self.problems("memory/queue.cpp", 'f("CUDA_VISIBLE_DEVICES");  // CUDA orders them'))
 
 
 if __name__ == "__main__":

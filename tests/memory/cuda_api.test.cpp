@@ -87,13 +87,13 @@ class CudaGraphs : public ::testing::Test {
  protected:
   void SetUp() override { runtime() = {}; }
   void TearDown() override {
-    if (graph_) cuda_api()->destroy_graph(graph_);
+    if (graph_) gpu_api()->destroy_graph(graph_);
     EXPECT_EQ(runtime().graphs.size(), 0u);
     EXPECT_EQ(runtime().executables.size(), 0u);
   }
   void launch() {
-    cuda_api()->begin_capture(nullptr);
-    cuda_api()->launch_captured(nullptr, graph_);
+    gpu_api()->begin_capture(nullptr);
+    gpu_api()->launch_captured(nullptr, graph_);
   }
   DeviceApi::Graph graph_ = nullptr;
 };
@@ -101,22 +101,22 @@ class CudaGraphs : public ::testing::Test {
 /// The caller then takes pageable memory.
 TEST(CudaPinnedMemory, IsNullWhereTheSystemCannotPin) {
   runtime() = {};
-  EXPECT_NE(cuda_api()->allocate_pinned(64), nullptr);
+  EXPECT_NE(gpu_api()->allocate_pinned(64), nullptr);
   for (auto const refusal :
        {cudaErrorMemoryAllocation, cudaErrorNotSupported, cudaErrorHostMemoryAlreadyRegistered}) {
     runtime().pinning = refusal;
-    EXPECT_EQ(cuda_api()->allocate_pinned(64), nullptr) << refusal;
+    EXPECT_EQ(gpu_api()->allocate_pinned(64), nullptr) << refusal;
   }
   runtime().pinning = cudaErrorInvalidValue;
-  EXPECT_THROW(cuda_api()->allocate_pinned(64), Error);
+  EXPECT_THROW(gpu_api()->allocate_pinned(64), Error);
 }
 
 TEST(CudaLaunches, AnErrorMayBeOfAnEarlierCall) {
   runtime() = {};
-  EXPECT_NO_THROW(cuda_api()->check_launch("adamw"));
+  EXPECT_NO_THROW(gpu_api()->check_launch("adamw"));
   runtime().left = cudaErrorInvalidValue;
   try {
-    cuda_api()->check_launch("adamw");
+    gpu_api()->check_launch("adamw");
     ADD_FAILURE() << "nothing was thrown";
   } catch (Error const& error) {
     EXPECT_NE(std::string(error.what()).find("launch of kernel adamw or an earlier call"),
@@ -151,12 +151,12 @@ TEST_F(CudaGraphs, ThatAreNotLaunchedLeaveTheExecutableOnly) {
 }
 
 TEST_F(CudaGraphs, OfAnAbandonedCaptureAreKnownToBeEmptyOrNot) {
-  EXPECT_TRUE(cuda_api()->abandon_capture(nullptr));
+  EXPECT_TRUE(gpu_api()->abandon_capture(nullptr));
   runtime().captured_nodes = 1;
-  EXPECT_FALSE(cuda_api()->abandon_capture(nullptr));
+  EXPECT_FALSE(gpu_api()->abandon_capture(nullptr));
   runtime().captured_nodes = 0;
   runtime().count_fails = true;
-  EXPECT_FALSE(cuda_api()->abandon_capture(nullptr)) << "not known to be empty";
+  EXPECT_FALSE(gpu_api()->abandon_capture(nullptr)) << "not known to be empty";
 }
 
 }  // namespace

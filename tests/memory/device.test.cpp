@@ -88,10 +88,10 @@ TEST(Copies, OfRowsMayLieFurtherApartThanADeviceCopiesAtOnce) {
   munmap(room, 2 * stride);
 }
 
-TEST(Devices, ABuildWithoutCudaSaysSo) {
-  if (built_with_cuda()) GTEST_SKIP() << "this build has CUDA";
+TEST(Devices, ABuildWithoutGpuSupportSaysSo) {
+  if (built_with_gpu()) GTEST_SKIP() << "this build has GPU support";
   EXPECT_EQ(find_devices().count, 0);
-  EXPECT_THAT(find_devices().reason, HasSubstr("this build has no CUDA"));
+  EXPECT_THAT(find_devices().reason, HasSubstr("this build has no GPU support"));
   EXPECT_THROW(make_stream_queue("stream"), ConfigError);
   EXPECT_THROW(Buffer("device", Purpose::data, 64, MemorySpace::device), ConfigError);
 }

@@ -76,7 +76,7 @@ TEST(PlanningQueue, DropsWorkAndHasTheKindOfItsMemory) {
   EXPECT_TRUE(host.record().done());
   EXPECT_EQ(memory_space_of(host), MemorySpace::host);
   EXPECT_EQ(memory_space_of(device), MemorySpace::device);
-  EXPECT_FALSE(on_cuda(device)) << "no kernel of CUDA is launched";
+  EXPECT_FALSE(on_gpu(device)) << "no kernel of CUDA is launched";
 }
 
 }  // namespace

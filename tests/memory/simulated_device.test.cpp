@@ -36,7 +36,7 @@ TEST_F(SimulatedDevices, AreTheDeviceOfTheProcess) {
   EXPECT_EQ(describe_device(0).total_bytes, capacity);
   auto const stream = make_stream_queue("compute");
   EXPECT_EQ(memory_space_of(*stream), MemorySpace::device);
-  EXPECT_FALSE(on_cuda(*stream));
+  EXPECT_FALSE(on_gpu(*stream));
 }
 
 TEST_F(SimulatedDevices, HaveMemoryUpToTheirBound) {

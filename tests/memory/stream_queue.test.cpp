@@ -1,4 +1,4 @@
-/// Streams, events and CUDA graph capture over a fake device.
+/// Streams, events and device graph capture over a fake device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -170,12 +170,34 @@ def mpirun_inside_a_job(b):
 
 def wrong_mpi(b):
     for kind in ("none", "pmi2"):
+        began = time.monotonic()
         done = b.srun(2, 4, b.common("x"), expect=64, options=[f"--mpi={kind}"])
         assert done.stderr.count("tessera-train:") == 1 and "--mpi=pmix" in done.stderr, done.stderr
+        assert time.monotonic() - began < 10, "the refusal takes as long as a start of ranks that do not find each other"
         assert not (b.work / "x").exists()
     done = b.run(["tessera-train", *b.common("x")], expect=64, PMI_SIZE="4", PMI_RANK="0")
     assert "4 processes" in done.stderr and "one rank" in done.stderr, done.stderr
     b.srun(1, 1, b.common("x"), expect=64, options=["--mpi=none"])
+
+
+def mpich_ranks_by_pmi2(b):
+    """A build with MPICH: srun needs --mpi=pmi2, and says so once otherwise; Hydra inside a job starts ranks on both nodes. (Their names have no
+    addresses here: -iface.)"""
+    b.srun(2, 4, b.common("pmi2", per_device_train_batch_size=2), options=["--mpi=pmi2"])
+    b.train(4, b.common("alone", per_device_train_batch_size=2))
+    close(b.losses("pmi2"), b.losses("alone"), 1e-6, "two nodes of two ranks by PMI-2 against mpiexec -n 4")
+    assert b.status("pmi2")["nodes"] == 2
+    for kind in ("none", "pmix"):
+        began = time.monotonic()
+        done = b.srun(2, 4, b.common("x"), expect=64, options=[f"--mpi={kind}"])
+        assert done.stderr.count("tessera-train: error: ") == 1 and "--mpi=pmi2" in done.stderr and time.monotonic() - began < 10, done.stderr
+        assert not (b.work / "x").exists()
+    script = b.script_of("job.sh", f'exec {b.mpiexec} -iface lo -n 4 -ppn 2 tessera-train "$@"\n')
+    job = b.sbatch(["-N2", "--ntasks-per-node=2", "-o", "job-%j.out", script, *b.common("hydra", per_device_train_batch_size=2)])
+    state = b.wait_for_end(job)
+    assert state == ("COMPLETED", 0), (state, b.output(job))
+    assert b.output(job).count("on 4 ranks (2 nodes)") == 1, b.output(job)
+    close(b.losses("hydra"), b.losses("pmi2"), 1e-6, "Hydra inside a job against srun")
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------------------
@@ -492,7 +514,7 @@ def launcher_of_deepspeed(b):
 
 
 SCENARIOS = [templates_train, requeue_stops_where_it_must, time_limit_requeue_finish, array_and_consolidation, words_arrive_as_they_are,
-             launcher_of_deepspeed, two_nodes_train_as_one, selftest_on_each_node, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request,
+             launcher_of_deepspeed, mpich_ranks_by_pmi2, two_nodes_train_as_one, selftest_on_each_node, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request,
              time_limit_is_known, shrink_and_grow, preempted_job_resumes, killed_for_memory, devices_of_each_rank, dead_node, stopped_node]
 
 

@@ -1,7 +1,7 @@
 #pragma once
 /// A device runtime on host memory: every stream is a host thread, events are points in its
 /// queue, and requests to the device can be counted, limited and delayed. Kernels on its
-/// streams run as host tasks in the stream's order (memory::on_cuda is false).
+/// streams run as host tasks in the stream's order (memory::on_gpu is false).
 
 #include <gtest/gtest.h>
 

@@ -85,8 +85,9 @@ Rules& rules() {
 std::atomic<long> met{0};
 
 long own_rank() {
-  char const* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank ? std::atol(rank) : 0;
+  for (char const* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+    if (char const* const rank = std::getenv(name)) return std::atol(rank);
+  return 0;
 }
 
 int error_of(std::string const& name) {

@@ -24,8 +24,9 @@ namespace {
 constexpr int not_permitted = 77;
 
 long own_rank() {
-  char const* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank ? std::atol(rank) : 0;
+  for (char const* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+    if (char const* const rank = std::getenv(name)) return std::atol(rank);
+  return 0;
 }
 
 int exit_code(int status) {

@@ -15,7 +15,7 @@ TEST(GpuInventory, ReadsWhatTheLibrarySays) {
   auto const inventory = read_gpu_inventory(TESSERA_FAKE_NVML);
   ASSERT_EQ(inventory.refusal, "");
   EXPECT_EQ(inventory.driver, "535.104.05");
-  EXPECT_EQ(inventory.cuda, 12020);
+  EXPECT_EQ(inventory.runtime, 12020);
   ASSERT_EQ(inventory.gpus.size(), 3u);
   EXPECT_EQ(inventory.gpus[1].name, "Fake H100");
   EXPECT_EQ(inventory.gpus[1].uuid, "GPU-0001");

@@ -10,10 +10,12 @@ namespace {
 
 using testing::HasSubstr;
 
+constexpr char const* open_mpi = "Open MPI v4.1.4";
+
 TEST(LauncherFacts, NothingIsSaidOutsideAJob) {
   auto const facts = launcher_facts({});
   EXPECT_EQ(facts, LauncherFacts{});
-  EXPECT_EQ(disagreement(facts, 1), "");
+  EXPECT_EQ(disagreement(facts, 1, open_mpi), "");
   EXPECT_FALSE(is_replica(facts));
 }
 
@@ -33,14 +35,14 @@ TEST(LauncherFacts, AStepOfSrun) {
   EXPECT_EQ(facts.restart_count, 2);
   EXPECT_EQ(facts.end_time, 1767225600);
   EXPECT_TRUE(is_replica(facts));
-  EXPECT_EQ(disagreement(facts, 4), "");
+  EXPECT_EQ(disagreement(facts, 4, open_mpi), "");
 }
 
 TEST(LauncherFacts, ABatchScriptHasNotStartedItsTasks) {
   auto const facts =
       launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}});
   EXPECT_EQ(facts.launcher, Launcher::none);
-  EXPECT_EQ(disagreement(facts, 1), "");
+  EXPECT_EQ(disagreement(facts, 1, open_mpi), "");
 }
 
 TEST(LauncherFacts, AJobWithMoreTasksThanRanksIsNamed) {
@@ -124,8 +126,8 @@ TEST(LauncherFacts, TorchrunStartsNoRanks) {
   environment["TORCHELASTIC_RUN_ID"] = "none";
   auto const facts = launcher_facts(environment);
   EXPECT_TRUE(is_replica(facts));
-  EXPECT_THAT(disagreement(facts, 1), HasSubstr("torchrun started 8 processes"));
-  EXPECT_THAT(disagreement(facts, 1), HasSubstr("mpirun -np 8"));
+  EXPECT_THAT(disagreement(facts, 1, open_mpi), HasSubstr("torchrun started 8 processes"));
+  EXPECT_THAT(disagreement(facts, 1, open_mpi), HasSubstr("mpirun -np 8"));
 }
 
 TEST(LauncherFacts, MpirunInsideAJobSpeaksForItsRanks) {
@@ -135,23 +137,110 @@ TEST(LauncherFacts, MpirunInsideAJobSpeaksForItsRanks) {
                                      {"OMPI_COMM_WORLD_SIZE", "1"},
                                      {"OMPI_COMM_WORLD_RANK", "0"}});
   EXPECT_EQ(facts.launcher, Launcher::mpirun);
-  EXPECT_EQ(disagreement(facts, 1), "");
+  EXPECT_EQ(disagreement(facts, 1, open_mpi), "");
 }
 
 TEST(LauncherFacts, WorldsOfOneRankAreRecognized) {
   LauncherFacts const srun = launcher_facts(
       {{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
-  EXPECT_THAT(disagreement(srun, 1), HasSubstr("4 processes"));
-  EXPECT_THAT(disagreement(srun, 1), HasSubstr("--mpi=pmix"));
+  EXPECT_THAT(disagreement(srun, 1, open_mpi), HasSubstr("srun started 4 processes"));
+  EXPECT_THAT(disagreement(srun, 1, open_mpi), HasSubstr("--mpi=pmix"));
+  EXPECT_THAT(disagreement(srun, 1, "MPICH 4.0.2"), HasSubstr("--mpi=pmi2"));
+  EXPECT_EQ(disagreement(srun, 4, "MPICH 4.0.2"), "");
   LauncherFacts const hydra = launcher_facts({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}});
-  EXPECT_THAT(disagreement(hydra, 1), HasSubstr("a different MPI"));
-  EXPECT_THAT(disagreement(hydra, 1), HasSubstr("PMI_SIZE=8"));
-  EXPECT_THAT(disagreement(hydra, 1), HasSubstr("unset it"));
+  for (char const* part :
+       {"mpiexec of MPICH (Hydra) started 8", "PMI_SIZE=8", "unset it",
+        "Tessera's MPI is Open MPI v4.1.4, which another launcher starts: mpirun"})
+    EXPECT_THAT(disagreement(hydra, 1, open_mpi), HasSubstr(part));
+  auto const mpirun = launcher_facts({{"OMPI_COMM_WORLD_SIZE", "2"}});
+  for (char const* part : {"mpirun of Open MPI started 2", "mpiexec of MPICH"})
+    EXPECT_THAT(disagreement(mpirun, 1, "MPICH 4.0.2"), HasSubstr(part));
   EXPECT_EQ(
       disagreement(
           launcher_facts({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}, {"TESSERA_LAUNCHER_CHECK", "0"}}),
-          1),
+          1, open_mpi),
       "");
+}
+
+TEST(LauncherFacts, RanksOfHydraAreItsOwnInsideAJob) {
+  // recorded under mpiexec.mpich 4.0.2 in a Slurm job: srun has started Hydra's proxy, one per node
+  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"},
+                                     {"SLURM_PROCID", "1"},
+                                     {"SLURM_LOCALID", "0"},
+                                     {"PMI_FD", "6"},
+                                     {"PMI_SIZE", "4"},
+                                     {"PMI_RANK", "2"},
+                                     {"MPI_LOCALNRANKS", "2"},
+                                     {"MPI_LOCALRANKID", "0"}});
+  EXPECT_EQ(facts.launcher, Launcher::hydra);
+  EXPECT_EQ(facts.size, 4);
+  EXPECT_EQ(facts.rank, 2);
+  EXPECT_EQ(facts.local_size, 2);
+  EXPECT_EQ(facts.job_id, "17");
+}
+
+TEST(LauncherFacts, ARankOfPals) {
+  // the names in job scripts for Polaris and Aurora (PBS, mpiexec of PALS)
+  auto const facts = launcher_facts({{"PBS_JOBID", "4711.polaris-pbs-01"},
+                                     {"PALS_APID", "0b1c"},
+                                     {"PALS_NODEID", "1"},
+                                     {"PALS_RANKID", "5"},
+                                     {"PALS_LOCAL_RANKID", "1"},
+                                     {"PALS_LOCAL_SIZE", "4"},
+                                     {"PMI_SIZE", "8"},
+                                     {"PMI_RANK", "5"},
+                                     {"PMI_LOCAL_RANK", "1"},
+                                     {"PMI_LOCAL_SIZE", "4"}});
+  EXPECT_EQ(facts.launcher, Launcher::pals);
+  EXPECT_EQ(facts.size, 8);
+  EXPECT_EQ(facts.rank, 5);
+  EXPECT_EQ(facts.local_rank, 1);
+  EXPECT_EQ(facts.local_size, 4);
+  EXPECT_EQ(facts.job_id, "4711.polaris-pbs-01");
+  EXPECT_TRUE(is_replica(facts));
+  EXPECT_THAT(disagreement(facts, 1, open_mpi), HasSubstr("mpiexec of PALS started 8 processes"));
+  EXPECT_EQ(disagreement(facts, 8, "MPI VERSION    : CRAY MPICH version 8.1.28.29"), "");
+}
+
+TEST(LauncherFacts, AStepForCraysMpichIsOfSrun) {
+  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"},
+                                     {"SLURM_STEP_NUM_TASKS", "8"},
+                                     {"SLURM_PROCID", "3"},
+                                     {"SLURM_MPI_TYPE", "cray_shasta"},
+                                     {"PALS_RANKID", "3"},
+                                     {"PMI_SIZE", "8"}});
+  EXPECT_EQ(facts.launcher, Launcher::srun);
+  EXPECT_EQ(facts.rank, 3);
+  EXPECT_EQ(why_mpi_cannot_start(facts, "CRAY MPICH version 8.1.28"), "");
+}
+
+TEST(LauncherFacts, ATaskOfFlux) {
+  // FLUX_JOB_SIZE counts the tasks of the job; a Flux instance is often itself a step of Slurm
+  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"},
+                                     {"SLURM_PROCID", "1"},
+                                     {"FLUX_JOB_SIZE", "16"},
+                                     {"FLUX_JOB_NNODES", "2"},
+                                     {"FLUX_TASK_RANK", "9"},
+                                     {"FLUX_TASK_LOCAL_ID", "1"},
+                                     {"PMI_SIZE", "16"},
+                                     {"PMI_RANK", "9"}});
+  EXPECT_EQ(facts.launcher, Launcher::flux);
+  EXPECT_EQ(facts.size, 16);
+  EXPECT_EQ(facts.rank, 9);
+  EXPECT_EQ(facts.local_rank, 1);
+  EXPECT_THAT(disagreement(facts, 1, open_mpi), HasSubstr("flux run started 16 processes"));
+}
+
+TEST(MpiFamily, IsReadFromVersionsOfLibrariesAndLaunchers) {
+  for (char const* text : {"Open MPI v4.1.4", "mpirun (Open MPI) 5.0.3", "mpiexec (OpenRTE) 4.1.4"})
+    EXPECT_EQ(mpi_family(text), MpiFamily::open_mpi) << text;
+  for (char const* text :
+       {"MPICH 4.0.2", "HYDRA build details:", "MPI VERSION    : CRAY MPICH version 8.1.28.29",
+        "Intel(R) MPI Library 2021.11 for Linux* OS", "MVAPICH2 Version      :	2.3.7"})
+    EXPECT_EQ(mpi_family(text), MpiFamily::mpich) << text;
+  EXPECT_EQ(mpi_family("slurm 22.05.8"), MpiFamily::unknown);
 }
 
 TEST(LauncherFacts, OpenMpiNeedsPmix) {

@@ -1,6 +1,6 @@
-/// Training whose blocks are CUDA graphs, on a device made of host memory: steady steps launch the
-/// kept graphs, all others capture, and the bits are those without graphs. A kernel that took an
-/// operand past its record, or a graph that was launched with those of an earlier step, would
+/// Training whose blocks are device graphs, on a device made of host memory: steady steps launch
+/// the kept graphs, all others capture, and the bits are those without graphs. A kernel that took
+/// an operand past its record, or a graph that was launched with those of an earlier step, would
 /// change them.
 #include <gtest/gtest.h>
 

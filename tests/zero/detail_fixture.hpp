@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "gradients/resident_gradients.hpp"
+#include "gradients/gradient_flow.hpp"
 #include "layout/stage_rules.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/zero/engine/engine.hpp"
-#include "weights/resident_weights.hpp"
+#include "weights/weight_stores.hpp"
 
 namespace tessera::test {
 

@@ -10,7 +10,7 @@
 
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
-#include "tessera/comm/base/recording.hpp"
+#include "recording_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/zero/engine/engine.hpp"
 

@@ -195,11 +195,11 @@ struct TrainingArguments : EngineOptions {
   bool deterministic = true;  ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
-  bool cuda_graphs = false;  ///< on a GPU: each block's kernels as one graph
+  bool device_graphs = false;  ///< on a GPU: each block's kernels as one graph
   /// Multiprocessors of a GPU, at most, for NCCL; 0: its choice
   std::int64_t communication_multiprocessors = 0;
   std::string nccl_cta_policy = "default";  ///< ncclConfig_t::CTAPolicy
-  bool needs_cuda = false;                  ///< --device cuda: an error without a GPU
+  bool needs_gpu = false;                   ///< --device gpu: an error without a GPU
   std::optional<std::int64_t>
       threads;                       ///< OpenMP threads per rank; none: the cores of the launcher
   double time_limit_minutes = 0.0;   ///< 0: the limit of the batch system

@@ -68,10 +68,18 @@ struct Option {
   Predicate switches_off = nullptr;
 
   Option& alias(std::string other) { return aliases.push_back(std::move(other)), *this; }
-  Option& unit(std::string name_of_unit) { return unit_name = std::move(name_of_unit), *this; }
-  Option& at_least(double bound) { return minimum = bound, *this; }
-  Option& above(double bound) { return minimum = bound, minimum_excluded = true, *this; }
-  Option& between(double low, double high) { return minimum = low, maximum = high, *this; }
+  Option& unit(std::string name) { return unit_name = std::move(name), *this; }
+  /// Bounds of a number, and its unit.
+  Option& at_least(double bound, std::string of_unit = {}) {
+    if (!of_unit.empty()) unit_name = std::move(of_unit);
+    return minimum = bound, *this;
+  }
+  Option& above(double bound, std::string of_unit = {}) {
+    return minimum_excluded = true, at_least(bound, std::move(of_unit));
+  }
+  Option& between(double low, double high, std::string of_unit = {}) {
+    return maximum = high, at_least(low, std::move(of_unit));
+  }
   Option& at_most(double bound) { return maximum = bound, *this; }
   /// Text becomes a choice; a list's items are some of @p names.
   Option& one_of(std::vector<std::string> names) {

@@ -35,11 +35,6 @@ enum class Audience { flag, key };
 /// "an integer from 0 to 3", "one of a, b": what a value of the option must be.
 std::string expectation(Option const& option);
 
-/// What an unknown option was probably meant to be: "; did you mean --max_steps?", or the key of
-/// the DeepSpeed JSON of that name; empty: nothing is near. @p names  of all options that may be
-/// given
-std::string suggestion(std::string_view name, std::vector<std::string> const& names);
-
 /// Checks a JSON value against its option: type, range, choices, support; returns it in the
 /// option's type (5e8 becomes an integer). "auto" comes back as the string "auto". Null and the
 /// default are always accepted, also where the option is refused; so is a refused block that says
@@ -51,13 +46,6 @@ ConfigTree checked_value(Option const& option, ConfigTree const& value, std::str
 
 /// Parses and checks the text of a flag, as checked_value() does with a value.
 ConfigTree parsed_value(Option const& option, std::string const& text, std::string const& shown);
-
-/// Command-line words into values: `--name value`, `--name=value`, `-` as `_`, `--flag
-/// [true|false]`, `--no_flag`, lists of words. The last of several wins. Words before the first
-/// flag are left in @p positionals.
-/// @throws UsageError naming the word, with the nearest known name when it is unknown
-OptionValues parse_flags(OptionTable const& table, std::vector<std::string> const& words,
-                         std::vector<std::string>& positionals);
 
 /// A flat JSON object into values. @p source names it in messages. @throws ConfigError
 OptionValues parse_flat(OptionTable const& table, ConfigTree const& object,

@@ -1,6 +1,6 @@
 #pragma once
-/// The GPU of this process, and a simulated one. A build without CUDA has the same functions and
-/// finds no device.
+/// The GPU of this process, and a simulated one. A build without GPU support has the same functions
+/// and finds no device.
 
 #include <chrono>
 #include <cstddef>
@@ -12,24 +12,25 @@
 
 namespace tessera::memory {
 
-bool built_with_cuda();
-/// CUDART_VERSION of this build, 13000 for CUDA 13.0; 0 without CUDA.
-int cuda_runtime_version();
+bool built_with_gpu();
+/// Version of the device runtime of this build, 13000 for 13.0; 0 without GPU support.
+int device_runtime_version();
 
 /// How many devices there are.
 struct DeviceSearch {
   int count = 0;
-  std::string reason;  ///< why there is none: "this build has no CUDA", or the driver's error
+  std::string
+      reason;  ///< why there is none: "this build has no GPU support", or the driver's error
 };
 /// The devices that are visible to this process (CUDA_VISIBLE_DEVICES applied). Never throws.
 DeviceSearch find_devices();
 
-/// A device, as CUDA describes it.
+/// A device, as its runtime describes it.
 struct DeviceInfo {
   int ordinal = -1;
   std::string name;             ///< "NVIDIA H200"
   int major = 0, minor = 0;     ///< compute capability
-  int driver = 0, runtime = 0;  ///< CUDA versions, 13000 for 13.0
+  int driver = 0, runtime = 0;  ///< versions of the runtime, 13000 for 13.0
   std::string bus;              ///< PCI address, the same for every process that sees this device
   std::string uuid;             ///< 32 hexadecimal digits; under MIG that of the instance
   std::size_t total_bytes = 0;
@@ -49,7 +50,7 @@ void copy(Queue& q, void* to, void const* from, std::size_t bytes);
 void zero(Queue& q, void* data, std::size_t bytes);
 
 /// Blocks the host until all work enqueued so far on every stream has completed, at most for
-/// @p time; returns true when it has, false immediately during a CUDA graph capture. For memory of
+/// @p time; returns true when it has, false immediately during a graph capture. For memory of
 /// other allocators, before it is freed; not for use inside a step.
 bool wait_for_streams(std::chrono::milliseconds time) noexcept;
 
@@ -81,16 +82,16 @@ double seconds_between(StreamMark begin, StreamMark end);
 /// True for an address in device memory.
 bool on_device(void const* data);
 
-/// True when the queue is a CUDA stream. The fake device of the tests has streams too: kernels
+/// True when the queue is a stream of a GPU. Simulated and fake devices have streams too: kernels
 /// there are host functions in stream order.
-bool on_cuda(Queue const& q);
+bool on_gpu(Queue const& q);
 
 /// Memory space of the operands of kernels on this queue.
 inline MemorySpace memory_space_of(Queue const& q) {
   return q.kind() == QueueKind::stream ? MemorySpace::device : MemorySpace::host;
 }
 
-/// Opens no context on the device. 0 in a build without CUDA.
+/// Opens no context on the device. 0 in a build without GPU support.
 int multiprocessors_of_device(int ordinal);
 
 /// A device made of host memory, for runs without a GPU: its memory is bounded, its streams are

@@ -1,9 +1,9 @@
 #pragma once
-/// Ordered queues of work. Order between two queues is by events only, as between CUDA streams.
+/// Ordered queues of work. Order between two queues is by events only, as between device streams.
 ///
-/// One interface, three kinds: `stream` is a CUDA stream; `worker` is a host thread (communication,
-/// host copies, disk); `inline_host` runs each task in the caller (the compute queue of the host:
-/// Kokkos kernels use all its threads).
+/// One interface, three kinds: `stream` is a device stream; `worker` is a host thread
+/// (communication, host copies, disk); `inline_host` runs each task in the caller (the compute
+/// queue of the host: Kokkos kernels use all its threads).
 
 #include <chrono>
 #include <functional>
@@ -39,7 +39,8 @@ class Event {
 /// hidden behind its own work.
 double seconds_waited();
 
-/// Where a queue runs its work: in the calling thread, in a thread of its own, or in a CUDA stream.
+/// Where a queue runs its work: in the calling thread, in a thread of its own, or in a device
+/// stream.
 enum class QueueKind { inline_host, worker, stream };
 
 /// Work that runs in the order in which it was enqueued.
@@ -58,7 +59,7 @@ class Queue {
   /// Work enqueued from now on starts after @p event. Only an inline queue blocks the caller.
   virtual void wait(Event const& event) = 0;
   /// Calls @p work, which enqueues work on this queue. A stream queue with GraphMode::capture
-  /// launches that work as one CUDA graph: a kept one, or a captured one (see launch_record.hpp).
+  /// launches that work as one device graph: a kept one, or a captured one (see launch_record.hpp).
   /// @param shape identifies the kept graphs: under one name @p work must always enqueue the same
   /// sequence of kernels; their sizes and operands may differ
   /// @param work may be called twice; then the second call counts. It must not record events, wait

@@ -9,10 +9,10 @@
 
 namespace tessera::memory {
 
-/// Priority of a CUDA stream: kernels of high priority start first.
+/// Priority of a device stream: kernels of high priority start first.
 enum class StreamPriority { normal, high };
 
-/// Whether Queue::run_as_graph() captures CUDA graphs. A graph removes the gaps between short
+/// Whether Queue::run_as_graph() captures device graphs. A graph removes the gaps between short
 /// kernels; capturing costs the host about what launching them does, a kept graph costs less.
 enum class GraphMode { off, capture };
 

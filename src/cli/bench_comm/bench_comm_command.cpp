@@ -80,8 +80,8 @@ void add_bench_comm(Command& app) {
       .add("--collectives", a->collectives,
            "across nodes: auto (by size and links), flat, two-level")
       .one_of({"auto", "flat", "two-level"});
-  command.add("--device", a->device, "memory of the operands: auto, cuda, cpu")
-      .one_of({"auto", "cuda", "cpu"});
+  command.add("--device", a->device, "memory of the operands: auto, gpu, cpu")
+      .one_of({"auto", "gpu", "cpu", "cuda"});
   command
       .add("--repetitions", a->repetitions,
            "repetitions of each operation and size; 0: from 5 to 101 by size, at most 5 s")

@@ -34,17 +34,8 @@ struct InspectArguments {
 // ---- ls
 
 char const* name_of(checkpoint::CheckpointState state) {
-  switch (state) {
-    case checkpoint::CheckpointState::complete:
-      return "complete";
-    case checkpoint::CheckpointState::only_model:
-      return "model only";
-    case checkpoint::CheckpointState::damaged:
-      return "damaged";
-    case checkpoint::CheckpointState::unreadable:
-      return "unreadable";
-  }
-  return "unknown";
+  static constexpr char const* names[] = {"complete", "model only", "damaged", "unreadable"};
+  return names[static_cast<std::size_t>(state)];
 }
 
 void list(InspectArguments const& a) {

@@ -73,9 +73,15 @@ std::string what_happened(ProgramResult const& result) {
   return concat(how, said.empty() ? "" : "; output: " + said.substr(0, 600));
 }
 
+/// The number of ranks in "MPI_THREAD_SERIALIZED, rank 0 of 2, host".
+int ranks_in(std::string const& probe) {
+  std::size_t const after = probe.find(" of ");
+  return after == std::string::npos ? 1 : std::atoi(probe.c_str() + after + 4);
+}
+
 /// This program links no MPI and no BLAS: tessera-train names its own, and starts MPI, in child
 /// processes. On a login node it may not start, hang or end.
-NodeSection library_section() {
+NodeSection library_section(topology::LauncherFacts const& facts) {
   NodeSection section{"libraries", {}, {}};
   auto const built = train::build_versions();
   for (char const* name : {"tessera", "commit", "build", "hdf5", "kokkos"})
@@ -90,9 +96,13 @@ NodeSection library_section() {
   }
   for (char const* name : {"mpi", "blas"}) section.add(name, value_in(versions.output, name));
   auto const probe = run_program({trainer, "--probe_mpi"}, 30s, Capture::both);
-  if (probe.code == 0)
-    section.add("MPI starts", value_in(probe.output, "mpi"));
-  else
+  if (probe.code == 0) {
+    auto const started = value_in(probe.output, "mpi");
+    section.add("MPI starts", started);
+    auto const why =
+        topology::disagreement(facts, ranks_in(started), value_in(versions.output, "mpi"));
+    if (!why.empty()) section.problems.push_back(why);
+  } else
     section.problems.push_back(concat("MPI does not start on this node (", what_happened(probe),
                                       "); a login node may forbid it"));
   if (char const* locking = std::getenv("HDF5_USE_FILE_LOCKING"))
@@ -112,7 +122,10 @@ void examine(DoctorArguments const& a) {
   int problems = 0;
   problems += print(processor_section());
   problems += print(memory_section());
-  problems += print(library_section());
+  auto const facts = topology::launcher_facts(environment);
+  problems += print(library_section(facts));
+  problems +=
+      print(launcher_section(facts, launchers_in_path(), topology::mpi_version_of_headers()));
   problems += print(file_system_section(a.directory));
   problems += print(limits_section());
   problems += print(network_section(environment, network_devices()));

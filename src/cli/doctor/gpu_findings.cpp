@@ -74,7 +74,7 @@ constexpr Xid xids[] = {
 
 }  // namespace
 
-std::string cuda_version_text(int version) {
+std::string runtime_version_text(int version) {
   return version > 0 ? concat(version / 1000, ".", version % 1000 / 10) : "none";
 }
 
@@ -82,12 +82,13 @@ std::vector<std::string> gpu_findings(GpuInventory const& inventory, GpuSoftware
   std::vector<std::string> out;
   if (!inventory.refusal.empty()) return {inventory.refusal};
   if (inventory.gpus.empty()) out.push_back("the driver reports no GPU");
-  if (software.runtime > 0 && inventory.cuda > 0 && inventory.cuda / 1000 < software.runtime / 1000)
+  if (software.runtime > 0 && inventory.runtime > 0 &&
+      inventory.runtime / 1000 < software.runtime / 1000)
     out.push_back(concat("the driver ", inventory.driver, " is for CUDA ",
-                         cuda_version_text(inventory.cuda), ", older than this build's CUDA ",
-                         cuda_version_text(software.runtime),
+                         runtime_version_text(inventory.runtime), ", older than this build's CUDA ",
+                         runtime_version_text(software.runtime),
                          ": runs compute on the CPU; use a newer driver, or build with CUDA ",
-                         inventory.cuda / 1000));
+                         inventory.runtime / 1000));
   for (std::size_t i = 0; i < inventory.gpus.size(); ++i) {
     Gpu const& gpu = inventory.gpus[i];
     if (gpu.ecc_errors > 0)

@@ -11,11 +11,11 @@
 namespace tessera::cli {
 
 /// "13.0" for 13000; "none" for 0.
-std::string cuda_version_text(int version);
+std::string runtime_version_text(int version);
 
 /// Versions of the software next to the driver; empty or 0: not installed.
 struct GpuSoftware {
-  int runtime = 0;   ///< CUDA runtime of this build, 13000; 0: a build without CUDA
+  int runtime = 0;   ///< CUDA runtime of this build, 13000; 0: a build without GPU support
   std::string nccl;  ///< "2.28.9"
 };
 /// Errors and settings that cost speed: no driver, a driver older than the runtime, ECC errors, row

@@ -23,6 +23,7 @@
 #include "tessera/core/process.hpp"
 #include "tessera/core/shared_library.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/cores.hpp"
 #include "tessera/topology/device_binding.hpp"
@@ -247,6 +248,34 @@ NodeSection slurm_section(Environment const& e, std::string const& mpi_kinds,
   return section;
 }
 
+NodeSection launcher_section(topology::LauncherFacts const& facts,
+                             std::vector<MpiLauncher> const& launchers,
+                             std::string const& mpi_library) {
+  NodeSection section{"launcher", {}, {}};
+  section.add("MPI of this build", mpi_library);
+  auto const started = topology::launcher_name(facts.launcher);
+  section.add("started by", started.empty() ? "no launcher"
+                                            : concat(started, ", ", facts.size.value_or(1),
+                                                     " processes (", facts.size_variable, ")"));
+  for (auto const& launcher : launchers)
+    section.add(launcher.program,
+                launcher.version.empty() ? "of an MPI that is not known here" : launcher.version);
+  auto const family = topology::mpi_family(mpi_library);
+  auto const own = launcher_of(mpi_library, launchers);
+  for (auto const& launcher : launchers) {
+    bool const usual = launcher.program == "mpirun" || launcher.program == "mpiexec";
+    auto const its_family = topology::mpi_family(launcher.version);
+    if (!usual || its_family == family || its_family == topology::MpiFamily::unknown ||
+        family == topology::MpiFamily::unknown)
+      continue;
+    section.problems.push_back(concat(
+        launcher.program, " in PATH belongs to ", launcher.version, ", and Tessera's MPI is ",
+        mpi_library, ": each process it starts would be a world of one rank; use ",
+        own ? own->program : "srun, or load the module of " + mpi_library));
+  }
+  return section;
+}
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -260,16 +289,8 @@ std::set<std::string> entries_of(fs::path const& directory) {
   return out;
 }
 
-/// Words between commas.
-Words list_of(std::string const& value) {
-  Words out;
-  std::istringstream in(value);
-  for (std::string word; std::getline(in, word, ',');) out.push_back(word);
-  return out;
-}
-
 bool any_of(std::string const& value, Words const& wanted) {
-  return std::ranges::any_of(list_of(value), [&](auto const& word) {
+  return std::ranges::any_of(split(value, ','), [&](auto const& word) {
     return std::ranges::find(wanted, word) != wanted.end();
   });
 }
@@ -338,8 +359,8 @@ constexpr DeviceVariable device_variables[] = {{"OMPI_MCA_btl_tcp_if_include", f
 Words missing_devices(DeviceVariable const& variable, std::string const& value,
                       NetworkDevices const& devices) {
   Words out;
-  if (value == "all" || value.starts_with('^')) return out;
-  for (auto name : list_of(value)) {
+  if (value.empty() || value == "all" || value.starts_with('^')) return out;
+  for (auto name : split(value, ',')) {
     if (name.find('/') != std::string::npos) continue;
     if (name.starts_with('=')) name.erase(0, 1);
     name = name.substr(0, name.find(':'));  // mlx5_0:1 is port 1 of mlx5_0
@@ -457,10 +478,10 @@ void print_lines(char const* title, std::vector<std::string> const& lines) {
 void print_gpus() {
   using namespace std::chrono_literals;
   auto const inventory = topology::read_gpu_inventory();
-  GpuSoftware const software{memory::cuda_runtime_version(), installed_nccl()};
-  fmt::print("driver {} (CUDA {}); this build: CUDA {}; NCCL {}\n",
+  GpuSoftware const software{memory::device_runtime_version(), installed_nccl()};
+  fmt::print("driver {} (runtime {}); this build: runtime {}; NCCL {}\n",
              inventory.driver.empty() ? "none" : inventory.driver,
-             cuda_version_text(inventory.cuda), cuda_version_text(software.runtime),
+             runtime_version_text(inventory.runtime), runtime_version_text(software.runtime),
              software.nccl.empty() ? "not found" : software.nccl);
   print_devices(inventory);
   print_paths(inventory, topology::read_network_devices(inventory.gpus));
@@ -476,17 +497,17 @@ void print_gpus() {
 NodeSection gpu_section() {
   NodeSection section{"GPU", {}, {}};
   auto const versions = train::build_versions();
-  section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string()
-                                                      : "without CUDA: trains on the CPU");
+  section.add("this build", memory::built_with_gpu() ? versions.at("device").as_string()
+                                                     : "without GPU support: trains on the CPU");
   int const devices = topology::count_nvidia_devices();
   section.add("devices of this node", std::to_string(devices));
   if (char const* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
     section.add("CUDA_VISIBLE_DEVICES", visible);
-  if (devices > 0 && !memory::built_with_cuda())
+  if (devices > 0 && !memory::built_with_gpu())
     section.problems.push_back(
-        "this node has NVIDIA devices but this build has no CUDA; build with "
-        "-DTESSERA_ENABLE_CUDA=ON, or load the module of a CUDA build");
-  if (!memory::built_with_cuda()) return section;
+        "this node has NVIDIA devices but this build has no GPU support; build with "
+        "-DTESSERA_ENABLE_CUDA=ON, or load the module of a build for GPUs");
+  if (!memory::built_with_gpu()) return section;
   auto const found = memory::find_devices();
   section.add("usable", std::to_string(found.count));
   if (found.count == 0) section.problems.push_back("no usable GPU: " + found.reason);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/mpi_launcher.hpp"
 #include "tessera/topology/launcher.hpp"
 
 namespace tessera::cli {
@@ -42,6 +43,12 @@ NodeSection limits_section();
 /// --mpi=list`; empty: unknown
 NodeSection slurm_section(topology::Environment const& environment, std::string const& mpi_kinds,
                           std::string const& mpi_library);
+
+/// Who started this process, and the launchers in PATH; problem: one of another MPI family than
+/// @p mpi_library, which would start worlds of one rank.
+NodeSection launcher_section(topology::LauncherFacts const& facts,
+                             std::vector<MpiLauncher> const& launchers,
+                             std::string const& mpi_library);
 
 /// Names of the network devices of a node.
 struct NetworkDevices {

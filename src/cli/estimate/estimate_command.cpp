@@ -193,7 +193,7 @@ void estimate_model(EstimateArguments const& a) {
              run.rows, run.sequence);
   print_plans(plans, limit);
   if (run.space == memory::MemorySpace::device)
-    fmt::print("The CUDA context, NCCL and the matrix libraries need about a gigabyte more.\n");
+    fmt::print("The device's context, NCCL and the matrix libraries need about a gigabyte more.\n");
 }
 
 void estimate(EstimateArguments const& a) {

@@ -11,10 +11,12 @@
 
 #include "installation.hpp"
 #include "launch/launch_plan.hpp"
+#include "launch/mpi_launcher.hpp"
 #include "launch/run_program.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/gpu_inventory.hpp"
 #include "tessera/topology/launcher.hpp"
+#include "tessera/topology/mpi_headers.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -44,6 +46,10 @@ void launch(LaunchArguments& a) {
   request.num_gpus = count_of(a.num_gpus, "--num_gpus");
   request.local_slots = std::max(1, topology::count_nvidia_devices());
   request.inside_slurm = facts.slurm;
+  if (auto const launcher = facts.slurm ? std::nullopt : own_launcher())
+    request.mpirun = launcher->program;
+  request.hydra =
+      topology::mpi_family(topology::mpi_version_of_headers()) == topology::MpiFamily::mpich;
   request.as_root = ::geteuid() == 0;
   if (auto const* user = ::getpwuid(::geteuid())) request.user = user->pw_name;
   request.program = command_words(a.words, sibling_program("tessera-train").string());

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 #include <sstream>
 
-#include "command.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -132,25 +133,39 @@ void check_user(LaunchRequest const& request, HostSlots const& h) {
                    "` and `User ", h.user, "` in ~/.ssh/config");
 }
 
-/// One application context per group of consecutive hosts with the same slots.
+/// "host1:4,host2:4"
+std::string host_list(std::span<HostSlots const> hosts) {
+  std::string list;
+  for (auto const& h : hosts) list += concat(list.empty() ? "" : ",", h.host, ":", h.slots.size());
+  return list;
+}
+
+/// One application context per group of consecutive hosts with the same slots. Hydra takes one list
+/// of hosts, which the ranks of all contexts fill in order.
 std::vector<std::string> mpirun_line(LaunchRequest const& request,
                                      std::vector<HostSlots> const& hosts) {
-  std::vector<std::string> words{"mpirun"};
-  if (request.as_root) words.push_back("--allow-run-as-root");
+  bool const hydra = request.hydra, named = !request.hosts.empty();
+  std::vector<std::string> words{request.mpirun};
+  if (request.as_root && !hydra) words.push_back("--allow-run-as-root");
+  if (hydra && named) words.insert(words.end(), {"-hosts", host_list(hosts)});
   for (std::size_t first = 0; first < hosts.size();) {
     std::size_t last = first;
     int ranks = 0;
-    std::string list;
     for (; last < hosts.size() && hosts[last].slots == hosts[first].slots; ++last) {
       check_user(request, hosts[last]);
       ranks += static_cast<int>(hosts[last].slots.size());
-      list += concat(list.empty() ? "" : ",", hosts[last].host, ":", hosts[last].slots.size());
     }
     if (first > 0) words.push_back(":");
     words.insert(words.end(), {"-np", std::to_string(ranks)});
-    if (!request.hosts.empty()) words.insert(words.end(), {"--host", list});
-    if (!leading(hosts[first].slots))
-      words.insert(words.end(), {"-x", "CUDA_VISIBLE_DEVICES=" + slot_list(hosts[first].slots)});
+    if (named && !hydra)
+      words.insert(words.end(),
+                   {"--host", host_list(std::span(hosts).subspan(first, last - first))});
+    if (auto const devices = slot_list(hosts[first].slots); !leading(hosts[first].slots)) {
+      if (hydra)
+        words.insert(words.end(), {"-env", "CUDA_VISIBLE_DEVICES", devices});
+      else
+        words.insert(words.end(), {"-x", "CUDA_VISIBLE_DEVICES=" + devices});
+    }
     words.insert(words.end(), request.program.begin(), request.program.end());
     first = last;
   }

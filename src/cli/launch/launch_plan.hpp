@@ -30,7 +30,9 @@ struct LaunchRequest {
   std::vector<std::string> program;
   std::string user;  ///< who starts the job
   bool inside_slurm = false;
-  bool as_root = false;  ///< mpirun refuses to run as root without a flag
+  std::string mpirun = "mpirun";  ///< the launcher of the build's MPI
+  bool hydra = false;             ///< `mpirun` is that of MPICH
+  bool as_root = false;           ///< Open MPI's refuses to run as root without a flag
 };
 
 /// The hosts and slots to use. @throws UsageError for unknown hosts or slots, for include combined

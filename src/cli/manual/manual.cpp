@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <utility>
-#include <vector>
 
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/text.hpp"
@@ -16,32 +14,13 @@ namespace {
 /// Text for troff: backslashes and hyphens are escaped, and no line starts with a request
 /// character.
 std::string troff(std::string const& text) {
-  std::string out;
+  std::string out = "\\&";
   for (char const c : text) {
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";
-    else
-      out += c;
+    if (c == '\\' || c == '-') out += '\\';
+    out += c == '\\' ? 'e' : c;
     if (c == '\n') out += "\\&";
   }
-  return "\\&" + out;
-}
-
-std::string head(std::string const& program, std::string const& sentence) {
-  std::string version = train::version_text(program, train::build_versions());
-  version = version.substr(0, version.find('\n'));
-  return fmt::format(".TH \"{}\" 1 \"{}\" \"{}\" \"Tessera\"\n.SH NAME\n{} \\- {}\n", program,
-                     train::source_date(), version, troff(program).substr(2),
-                     troff(sentence).substr(2));
-}
-
-std::string exit_codes() {
-  return ".SH EXIT STATUS\n.TP\n0\nsuccess\n.TP\n64\ncommand line usage error\n.TP\n65\nmalformed "
-         "or damaged data\n.TP\n69\na rank was lost\n.TP\n70\ninternal error, or out of "
-         "memory\n.TP\n74\na file could not be read or written\n.TP\n75\nstopped early after "
-         "saving a checkpoint; run the same command again\n.TP\n78\ninvalid configuration\n";
+  return out;
 }
 
 /// The rows of a table with their values and meanings, under the title of each group.
@@ -69,25 +48,33 @@ std::string describe(Command const& command) {
   return page;
 }
 
-/// A command line and what it does.
-using Example = std::pair<char const*, char const*>;
+/// What a page has besides the tables.
+struct Page {
+  std::string program, sentence, synopsis;
+  std::vector<std::pair<char const*, char const*>> examples;  ///< a command line, what it does
+  std::string see_also;
+};
 
-std::string examples(std::vector<Example> const& list) {
-  std::string page;
-  for (auto const& [command, meaning] : list)
-    page += (page.empty() ? ".SH EXAMPLES\n" : ".PP\n") + troff(meaning) + "\n.PP\n.nf\n.RS 4\n" +
-            troff(command) + "\n.RE\n.fi\n";
-  return page;
-}
-
-std::string see_also(std::string const& program) {
-  std::vector<std::string> pages;
-  for (std::string const other : {"tessera", "tessera-train", "zero-to-fp32"})
-    if (other != program) pages.push_back("\\fB" + troff(other) + "\\fR(1)");
-  for (char const* other : {"mpirun", "srun"})
-    if (program == "tessera-train") pages.push_back(std::string("\\fB") + other + "\\fR(1)");
-  if (program == "tessera") pages.emplace_back("\\fBsbatch\\fR(1)");
-  return ".SH SEE ALSO\n" + join(pages) +
+std::string text_of(Page const& page, std::string const& rows) {
+  std::string version = train::version_text(page.program, train::build_versions());
+  version = version.substr(0, version.find('\n'));
+  std::string out = fmt::format(
+      ".TH \"{0}\" 1 \"{1}\" \"{2}\" \"Tessera\"\n.SH NAME\n{3} \\- {4}\n.SH SYNOPSIS\n{5}\n{6}"
+      ".SH EXAMPLES\n",
+      page.program, train::source_date(), version, troff(page.program).substr(2),
+      troff(page.sentence).substr(2), troff(page.synopsis), rows);
+  for (auto const& [command, meaning] : page.examples)
+    out += ".PP\n" + troff(meaning) + "\n.PP\n.nf\n.RS 4\n" + troff(command) + "\n.RE\n.fi\n";
+  out += ".SH EXIT STATUS\n";
+  for (auto const& [code, meaning] :
+       {std::pair{0, "success"}, std::pair{64, "command line usage error"},
+        std::pair{65, "malformed or damaged data"}, std::pair{69, "a rank was lost"},
+        std::pair{70, "internal error, or out of memory"},
+        std::pair{74, "a file could not be read or written"},
+        std::pair{75, "stopped early after saving a checkpoint; run the same command again"},
+        std::pair{78, "invalid configuration"}})
+    out += fmt::format(".TP\n{}\n{}\n", code, meaning);
+  return out + ".SH SEE ALSO\n" + page.see_also +
          "\n.PP\nThe documentation in share/doc/Tessera of the installation: options, DeepSpeed "
          "configuration, exit codes, checkpoint format.\n";
 }
@@ -95,55 +82,53 @@ std::string see_also(std::string const& program) {
 }  // namespace
 
 std::string training_page() {
-  std::string page = head("tessera-train", "train language models with ZeRO under MPI");
-  page +=
-      ".SH SYNOPSIS\nsrun \\fBtessera\\-train\\fR [\\fIrun.json\\fR] [\\fIoptions\\fR]\n.SH "
-      "DESCRIPTION\nTakes the arguments of Hugging Face's run_clm.py as flags or in a flat JSON "
-      "file. Start one process per rank with srun or mpirun.\n.SH OPTIONS\n";
-  page += entries(config::argument_table(), ".SS ");
-  page += examples(
-      {{"srun -n 8 tessera-train --model_name_or_path gpt2 --train_file text.txt \\\n"
-        "  --do_train --deepspeed ds_config.json --output_dir run",
-        "Train on 8 ranks with ZeRO as a DeepSpeed configuration says; the same command resumes:"},
-       {"mpirun -np 2 tessera-train run.json --max_steps 20",
-        "Arguments from a JSON file; flags override it:"},
-       {"tessera-train --model_name_or_path run --train_file text.txt --do_eval --output_dir eval",
-        "Evaluate a trained model on one rank:"}});
-  return page + exit_codes() + see_also("tessera-train");
+  return text_of(
+      {"tessera-train",
+       "train language models with ZeRO under MPI",
+       "srun tessera-train [run.json] [options]",
+       {{"srun -n 8 tessera-train --model_name_or_path gpt2 --train_file text.txt \\\n"
+         "  --do_train --deepspeed ds_config.json --output_dir run",
+         "Train on 8 ranks with ZeRO as a DeepSpeed configuration says; the same command resumes:"},
+        {"mpirun -np 2 tessera-train run.json --max_steps 20",
+         "Arguments from a JSON file; flags override it:"},
+        {"tessera-train --model_name_or_path run --train_file text.txt --do_eval --output_dir eval",
+         "Evaluate a trained model on one rank:"}},
+       "\\fBtessera\\fR(1), \\fBzero\\-to\\-fp32\\fR(1), \\fBmpirun\\fR(1), \\fBsrun\\fR(1)"},
+      ".SH DESCRIPTION\nTakes the arguments of Hugging Face's run_clm.py as flags or in a flat "
+      "JSON file. Start one process per rank with srun or mpirun.\n.SH OPTIONS\n" +
+          entries(config::argument_table(), ".SS "));
 }
 
 std::string tools_page(Command const& app) {
-  std::string page = head("tessera", "tools for login nodes: checkpoints, configurations, jobs");
-  page += ".SH SYNOPSIS\n\\fBtessera\\fR \\fIcommand\\fR [\\fIoptions\\fR]\n.SH COMMANDS\n";
-  page += describe(app);
-  page += examples(
-      {{"tessera submit requeue --nodes 2 --time 12:00:00 -- run.json",
-        "Queue a job that resumes until the training is complete:"},
-       {"tessera status run", "See how far a run is:"},
-       {"tessera doctor --why run", "Find out why it ended:"},
-       {"tessera checkpoint verify run", "Compare all checksums of the newest checkpoint:"},
-       {"tessera import ds_run run/checkpoints", "Continue a training of DeepSpeed:"},
-       {"tessera tokenize gpt2 --file text.txt", "Tokenize a file:"},
-       {"tessera tokenizer train text.txt --vocab_size 4096 --output tokenizer",
-        "Train a tokenizer:"}});
-  return page + exit_codes() + see_also("tessera");
+  return text_of(
+      {"tessera",
+       "tools for login nodes: checkpoints, configurations, jobs",
+       "tessera command [options]",
+       {{"tessera submit requeue --nodes 2 --time 12:00:00 -- run.json",
+         "Queue a job that resumes until the training is complete:"},
+        {"tessera status run", "See how far a run is:"},
+        {"tessera doctor --why run", "Find out why it ended:"},
+        {"tessera checkpoint verify run", "Compare all checksums of the newest checkpoint:"},
+        {"tessera import ds_run run/checkpoints", "Continue a training of DeepSpeed:"},
+        {"tessera tokenize gpt2 --file text.txt", "Tokenize a file:"}},
+       "\\fBtessera\\-train\\fR(1), \\fBzero\\-to\\-fp32\\fR(1), \\fBsbatch\\fR(1)"},
+      ".SH COMMANDS\n" + describe(app));
 }
 
 std::string consolidation_page() {
   Command app("zero-to-fp32");
   app.version([] { return std::string(); });
   add_consolidate(app);
-  std::string page = head("zero-to-fp32", "consolidate a ZeRO checkpoint into fp32 weights");
-  page +=
-      ".SH SYNOPSIS\n\\fBzero\\-to\\-fp32\\fR \\fIrun or checkpoint\\fR \\fIoutput\\fR "
-      "[\\fIoptions\\fR]\n.SH OPTIONS\n";
-  page += describe(app);
-  page += examples(
-      {{"zero-to-fp32 run model.safetensors", "The newest checkpoint of a run as one file:"},
-       {"zero-to-fp32 run model --tag 1000 --dtype bf16 --max_shard_size 2GB",
-        "The checkpoint of step 1000 as a Hugging Face directory in bf16:"},
-       {"zero-to-fp32 ds_run pytorch_model.bin", "A checkpoint of DeepSpeed:"}});
-  return page + exit_codes() + see_also("zero-to-fp32");
+  return text_of(
+      {"zero-to-fp32",
+       "consolidate a ZeRO checkpoint into fp32 weights",
+       app.synopsis(),
+       {{"zero-to-fp32 run model.safetensors", "The newest checkpoint of a run as one file:"},
+        {"zero-to-fp32 run model --tag 1000 --dtype bf16 --max_shard_size 2GB",
+         "The checkpoint of step 1000 as a Hugging Face directory in bf16:"},
+        {"zero-to-fp32 ds_run pytorch_model.bin", "A checkpoint of DeepSpeed:"}},
+       "\\fBtessera\\fR(1), \\fBtessera\\-train\\fR(1)"},
+      ".SH OPTIONS\n" + describe(app));
 }
 
 void add_manual(Command& app) {

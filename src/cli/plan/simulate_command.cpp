@@ -6,12 +6,12 @@
 #include <charconv>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include "installation.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 #include "tessera/plan/run_time.hpp"
 #include "tessera/plan/scaling.hpp"
 #include "tessera/plan/shard_groups.hpp"
@@ -168,6 +168,7 @@ void add_options(Command& app, SimulateArguments& a) {
 }  // namespace
 
 std::vector<int> parse_node_counts(std::string const& text) {
+  TESSERA_VALIDATE(!text.empty(), UsageError, "--nodes is empty; write 1,2,4 or 1:1024");
   std::vector<int> out;
   if (auto const colon = text.find(':'); colon != std::string::npos) {
     int const last = node_count(text.substr(colon + 1));
@@ -176,13 +177,11 @@ std::vector<int> parse_node_counts(std::string const& text) {
     TESSERA_VALIDATE(!out.empty(), UsageError, "--nodes: ", text, " is an empty range");
     return out;
   }
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (auto const& part : split(text, ',')) {
     out.push_back(node_count(part));
     TESSERA_VALIDATE(out.size() < 2 || out[out.size() - 2] < out.back(), UsageError,
                      "--nodes: ", text, " must ascend");
   }
-  TESSERA_VALIDATE(!out.empty(), UsageError, "--nodes is empty; write 1,2,4 or 1:1024");
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "installation.hpp"
+#include "launch/mpi_launcher.hpp"
 #include "launch/run_program.hpp"
 #include "rank_programs.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
@@ -21,6 +22,7 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/launcher.hpp"
+#include "tessera/topology/mpi_headers.hpp"
 #include "tessera/train/report/version.hpp"
 
 namespace tessera::cli {
@@ -159,21 +161,40 @@ void check_round_trip(Trainings const& t) {
   expect_close(t.losses("reference"), before, 0.0, "resumed against uninterrupted");
 }
 
-Words launcher_words(int ranks) {
-  Words out{"mpirun", "-np", std::to_string(ranks), "--oversubscribe", "--bind-to", "none"};
-  if (::geteuid() == 0) out.emplace_back("--allow-run-as-root");
-  return out;
-}
-
-void check_two_ranks(Trainings const& t) {
-  t.run("two", {.ranks = 2, .launcher = launcher_words(2)});
-  expect_close(t.losses("two"), t.losses("reference"), 1e-5, "two ranks against one");
-}
-
 /// Thrown by a check that this machine or build leaves out.
 struct Skipped {
   std::string reason;
 };
+
+std::string no_launcher() {
+  return concat("no launcher of ", topology::mpi_version_of_headers(), " in PATH");
+}
+
+Words launcher_words(MpiLauncher const& launcher, int ranks) {
+  Words out{launcher.program, "-np", std::to_string(ranks)};
+  if (topology::mpi_family(launcher.version) == topology::MpiFamily::mpich) return out;
+  out.insert(out.end(), {"--oversubscribe", "--bind-to", "none"});
+  if (::geteuid() == 0) out.emplace_back("--allow-run-as-root");
+  return out;
+}
+
+/// @p program on @p ranks ranks; one needs no launcher.
+Words started_on(int ranks, Words program) {
+  if (ranks <= 1) return program;
+  auto const launcher = own_launcher();
+  TESSERA_VALIDATE(launcher, ConfigError, no_launcher(), "; load the module of the MPI");
+  auto const words = launcher_words(*launcher, ranks);
+  program.insert(program.begin(), words.begin(), words.end());
+  return program;
+}
+
+std::string check_two_ranks(Trainings const& t) {
+  auto const launcher = own_launcher();
+  if (!launcher) throw Skipped{no_launcher()};
+  t.run("two", {.ranks = 2, .launcher = launcher_words(*launcher, 2)});
+  expect_close(t.losses("two"), t.losses("reference"), 1e-5, "two ranks against one");
+  return launcher->program;
+}
 
 std::string check_threads(Trainings const& t) {
   auto const cores = static_cast<int>(allowed_cores().size());
@@ -186,10 +207,10 @@ std::string check_threads(Trainings const& t) {
 }
 
 std::string check_gpu(Trainings const& t) {
-  if (!memory::built_with_cuda()) throw Skipped{"this build is without CUDA"};
+  if (!memory::built_with_gpu()) throw Skipped{"this build has no GPU support"};
   auto const found = memory::find_devices();
   if (found.count == 0) throw Skipped{found.reason};
-  t.run("device", {.device = "cuda"});
+  t.run("device", {.device = "gpu"});
   expect_close(t.losses("device"), t.losses("reference"), 1e-3, "GPU against host");
   return concat(found.count, " visible");
 }
@@ -198,7 +219,8 @@ std::string check_gpu(Trainings const& t) {
 /// programs started here must not join the job step.
 void leave_the_job() {
   for (auto const& entry : topology::process_environment())
-    for (char const* prefix : {"SLURM_", "PMIX_", "PMI_", "OMPI_", "PRTE_"})
+    for (char const* prefix :
+         {"SLURM_", "PMIX_", "PMI_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "MPI_LOCAL"})
       if (entry.first.starts_with(prefix)) ::unsetenv(entry.first.c_str());
   for (char const* name : {"OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES"}) ::unsetenv(name);
 }
@@ -253,10 +275,7 @@ void selftest(std::string const& given) {
   run("one rank: train, save (HDF5), verify, resume bit for bit",
       [&] { return check_round_trip(trainings), ""; });
   run("OpenMP threads: same losses as one thread", [&] { return check_threads(trainings); });
-  run("two ranks by mpirun: same losses as one rank", [&]() -> std::string {
-    if (run_program({"mpirun", "--version"}, 20s).code != 0) throw Skipped{"no mpirun found"};
-    return check_two_ranks(trainings), "";
-  });
+  run("two ranks: same losses as one rank", [&] { return check_two_ranks(trainings); });
   run("GPU: same losses as the host", [&] { return check_gpu(trainings); });
   TESSERA_VALIDATE(failures == 0, InternalError, failures, " of ", counted(checks, "check"),
                    " failed on this machine; the lines above give the reasons");
@@ -274,12 +293,9 @@ void measure(std::string const& file, std::string const& given, int ranks) {
   leave_the_job();
   Scratch const scratch(scratch_parent(given));
   if (ranks == 0) ranks = ranks_to_measure();
-  Words words{sibling_program("tessera-train").string(), measure_machine_word,
-              fs::absolute(file).string(), scratch.path().string()};
-  if (ranks > 1) {
-    auto launcher = launcher_words(ranks);
-    words.insert(words.begin(), launcher.begin(), launcher.end());
-  }
+  auto const words =
+      started_on(ranks, {sibling_program("tessera-train").string(), measure_machine_word,
+                         fs::absolute(file).string(), scratch.path().string()});
   auto const done = run_program(words, 300s, Capture::both);
   TESSERA_VALIDATE(
       done.code == 0, InternalError, "the measurement ",
@@ -304,10 +320,7 @@ void test_gpus(std::string const& device_memory, int ranks) {
                      "there is no GPU to test: ", found.reason,
                      "; rehearse with simulated devices: --device_memory 64MiB --ranks 2");
     if (ranks == 0) ranks = std::max(1, found.count);
-    if (ranks > 1) {
-      auto launcher = launcher_words(ranks);
-      words.insert(words.begin(), launcher.begin(), launcher.end());
-    }
+    words = started_on(ranks, words);
   }
   exec_program(words);
 }

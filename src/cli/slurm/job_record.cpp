@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -99,10 +100,28 @@ std::optional<std::int64_t> end_time_in(std::string const& scontrol_text) {
   return seconds < 0 ? std::nullopt : std::optional<std::int64_t>(seconds);
 }
 
+std::optional<std::int64_t> end_time_in_qstat(std::string const& qstat_text) {
+  auto const value_of = [&](std::string const& name) {
+    std::size_t const line = qstat_text.find("    " + name + " = ");
+    return line == std::string::npos ? "" : qstat_text.c_str() + line + name.size() + 7;
+  };
+  std::tm start{};
+  int hours = 0, minutes = 0, seconds = 0;
+  if (!::strptime(value_of("stime"), "%a %b %d %H:%M:%S %Y", &start) ||
+      std::sscanf(value_of("Resource_List.walltime"), "%d:%d:%d", &hours, &minutes, &seconds) != 3)
+    return std::nullopt;
+  start.tm_isdst = -1;
+  std::time_t const begin = std::mktime(&start);
+  if (begin < 0) return std::nullopt;
+  return begin + hours * std::int64_t{3600} + minutes * std::int64_t{60} + seconds;
+}
+
 JobEnd job_end_time(topology::LauncherFacts const& facts, std::int64_t now,
                     std::function<std::string(std::string const& job)> const& ask) {
   if (facts.end_time.value_or(0) > now) return {facts.end_time, ""};
-  auto const asked = facts.slurm ? end_time_in(ask(facts.job_id)) : std::nullopt;
+  auto const asked = facts.slurm            ? end_time_in(ask(facts.job_id))
+                     : facts.job_id.empty() ? std::nullopt
+                                            : end_time_in_qstat(ask(facts.job_id));
   if (asked.value_or(0) > now) return {asked, ""};
   if (!facts.end_time) return {};
   return {std::nullopt,
@@ -116,5 +135,7 @@ JobEnd job_end_time(topology::LauncherFacts const& facts, std::int64_t now,
 std::string ask_scontrol(std::string const& job) {
   return output_of({"scontrol", "show", "job", "-o", job}, 5s);
 }
+
+std::string ask_qstat(std::string const& job) { return output_of({"qstat", "-f", job}, 5s); }
 
 }  // namespace tessera::cli

@@ -38,19 +38,24 @@ std::string evidence_in(std::string const& log);
 /// for "Unknown" or "None".
 std::optional<std::int64_t> end_time_in(std::string const& scontrol_text);
 
+/// Start and walltime in the output of PBS's `qstat -f`, added; nothing when either is missing.
+std::optional<std::int64_t> end_time_in_qstat(std::string const& qstat_text);
+
 struct JobEnd {
   std::optional<std::int64_t> time;  ///< seconds since 1970
   std::string problem;               ///< a warning: why no time is obeyed
 };
 /// End of the job's time limit: SLURM_JOB_END_TIME, otherwise, and where that is before @p now
-/// (seconds since 1970) because the limit was extended, what scontrol says. A time in the past is
-/// not obeyed: the variable is left from an earlier job.
-/// @param ask  the output of `scontrol show job -o` for a job
+/// (seconds since 1970) because the limit was extended, what scontrol says; in a job of PBS what
+/// qstat says. A time in the past is not obeyed: the variable is left from an earlier job.
+/// @param ask  the output of `scontrol show job -o`, or of `qstat -f`, for a job
 JobEnd job_end_time(topology::LauncherFacts const& facts, std::int64_t now,
                     std::function<std::string(std::string const& job)> const& ask);
 
 /// `scontrol show job -o`, for at most 5 s. Call it on rank 0 only: thousands of calls overload
 /// Slurm's controller.
 std::string ask_scontrol(std::string const& job);
+/// `qstat -f`, under the same conditions.
+std::string ask_qstat(std::string const& job);
 
 }  // namespace tessera::cli

@@ -9,23 +9,12 @@
 #include "launch/run_program.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::cli {
 namespace {
 
 constexpr std::string_view sbatch_mark = "#SBATCH ";
-
-/// sbatch splits #SBATCH lines by its own rules for quotes and #, so only words without them are
-/// accepted.
-void check_sbatch_word(std::string const& word) {
-  std::string const allowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%[]*";
-  TESSERA_VALIDATE(word.starts_with("--") && word.size() > 2 &&
-                       word.find_first_not_of(allowed) == std::string::npos,
-                   UsageError, "'", word,
-                   "' cannot be used in an #SBATCH line; write --name or --name=value without "
-                   "spaces, quotes or #");
-}
 
 bool is_variable_name(std::string const& name) {
   return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
@@ -40,7 +29,20 @@ std::vector<std::string> lines_of(std::string const& text) {
   return lines;
 }
 
-/// The lines between the #SBATCH lines and the template's commands.
+}  // namespace
+
+/// sbatch splits #SBATCH lines by its own rules for quotes and #, so only words without them are
+/// accepted.
+void check_sbatch_word(std::string const& word) {
+  std::string const allowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%[]*";
+  TESSERA_VALIDATE(word.starts_with("--") && word.size() > 2 &&
+                       word.find_first_not_of(allowed) == std::string::npos,
+                   UsageError, "'", word,
+                   "' cannot be used in an #SBATCH line; write --name or --name=value without "
+                   "spaces, quotes or #");
+}
+
 std::vector<std::string> preamble(JobSettings const& settings) {
   std::vector<std::string> lines;
   for (auto const& module : settings.site.modules)
@@ -50,8 +52,6 @@ std::vector<std::string> preamble(JobSettings const& settings) {
   if (!settings.arguments.empty()) lines.push_back("set -- " + shell_line(settings.arguments));
   return lines;
 }
-
-}  // namespace
 
 SiteProfile parse_site_profile(std::string const& text, std::string const& source) {
   SiteProfile site;
@@ -67,17 +67,20 @@ SiteProfile parse_site_profile(std::string const& text, std::string const& sourc
     std::string value = value_start == std::string::npos ? "" : line.substr(value_start);
     value.erase(value.find_last_not_of(" \t\r") + 1);
     std::size_t const equals = value.find('=');
-    if (directive == "sbatch" && value.starts_with("--"))
+    if ((directive == "sbatch" || directive == "submit") && value.starts_with("--"))
       site.sbatch.push_back(value);
+    else if (directive == "qsub" && value.starts_with("-"))
+      site.qsub.push_back(value);
     else if (directive == "module" && !value.empty())
       site.modules.push_back(value);
     else if (directive == "export" && equals != std::string::npos &&
              is_variable_name(value.substr(0, equals)))
       site.exports.emplace_back(value.substr(0, equals), value.substr(equals + 1));
     else
-      throw DataError(concat(
-          source, ":", number, ": '", line,
-          "' is not a directive; write sbatch --option=value, module NAME or export NAME=VALUE"));
+      throw DataError(concat(source, ":", number, ": '", line,
+                             "' is not a directive; write sbatch --option=value (for PBS submit "
+                             "--option=value, qsub -l "
+                             "name=value), module NAME or export NAME=VALUE"));
   }
   return site;
 }
@@ -140,18 +143,11 @@ std::string value_of(std::string const& word) {
   return equals == std::string::npos ? "" : word.substr(equals + 1);
 }
 
-std::vector<std::string> items_of(std::string const& list) {
-  std::vector<std::string> items;
-  std::istringstream in(list);
-  for (std::string item; std::getline(in, item, ',');) items.push_back(item);
-  return items;
-}
-
 bool is_gpu_item(std::string const& item) { return item == "gpu" || item.starts_with("gpu:"); }
 
 bool is_gpu_list(std::string const& word) {
   return sbatch_name(word) == "--gres" &&
-         std::ranges::any_of(items_of(value_of(word)), is_gpu_item);
+         std::ranges::any_of(split(value_of(word), ','), is_gpu_item);
 }
 bool requests_gpus(std::string const& word) {
   return is_gpu_list(word) || sbatch_name(word) == "--gpus-per-node";
@@ -160,7 +156,7 @@ bool requests_gpus(std::string const& word) {
 /// "--gres=gpu:a100:4,nvme:1" with @p count "2": "--gres=gpu:a100:2,nvme:1".
 std::string with_gpu_count(std::string const& gres, std::string const& count) {
   std::string list;
-  for (auto const& item : items_of(value_of(gres))) {
+  for (auto const& item : split(value_of(gres), ',')) {
     std::string written = item;
     if (is_gpu_item(item)) {
       std::size_t const last = item.rfind(':');

@@ -12,9 +12,12 @@ namespace tessera::cli {
 ///   sbatch --constraint=gpu
 ///   module openmpi/4.1
 ///   export NCCL_SOCKET_IFNAME=hsn0
+/// A machine with PBS has `submit --ntasks-per-node=4` and `qsub -l filesystems=home` instead of
+/// sbatch.
 struct SiteProfile {
   std::vector<std::string> sbatch, modules;
   std::vector<std::pair<std::string, std::string>> exports;
+  std::vector<std::string> qsub{};  ///< "-l filesystems=home": the machine has PBS
   bool operator==(SiteProfile const&) const = default;
 };
 /// @throws DataError with source and line
@@ -31,6 +34,12 @@ struct JobSettings {
 /// and the arguments, in a `set --` line, precede the template's commands. @throws
 /// UsageError for #SBATCH values with spaces, quotes or control characters
 std::string fill_job_script(std::string const& script_template, JobSettings const& settings);
+
+/// The lines before the template's commands: modules, variables, arguments.
+std::vector<std::string> preamble(JobSettings const& settings);
+
+/// @throws UsageError for a word that sbatch or qsub would split, such as one with spaces
+void check_sbatch_word(std::string const& word);
 
 /// "--nodes" of "--nodes=4" or "--requeue".
 std::string sbatch_name(std::string const& word);

@@ -42,8 +42,8 @@ void HangWatch::run() {
     for (auto const& since : since_) {
       std::int64_t const began = since;
       if (began == 0 || now() - began <= limit_.count()) continue;
-      return on_hang_(concat("a call of NCCL or CUDA on ", host_name(), " has not returned for ",
-                             now() - began,
+      return on_hang_(concat("a call of NCCL or the device runtime on ", host_name(),
+                             " has not returned for ", now() - began,
                              " ms; the driver, the device or a link hangs (dmesg "
                              "lists Xid errors; NCCL_DEBUG=INFO shows what NCCL was doing)"));
     }

@@ -5,36 +5,10 @@
 namespace tessera::comm::detail {
 
 char const* name_of(Kind kind) {
-  switch (kind) {
-    case Kind::broadcast:
-      return "broadcast";
-    case Kind::all_reduce:
-      return "all_reduce";
-    case Kind::reduce:
-      return "reduce";
-    case Kind::reduce_scatter:
-      return "reduce_scatter";
-    case Kind::all_gather:
-      return "all_gather";
-    case Kind::scatter:
-      return "scatter";
-    case Kind::gather:
-      return "gather";
-    case Kind::all_to_all:
-    case Kind::all_to_all_v:
-      return "all_to_all";
-    case Kind::send:
-      return "send";
-    case Kind::receive:
-      return "receive";
-    case Kind::split:
-      return "split";
-    case Kind::barrier:
-      return "barrier";
-    case Kind::allocate:
-      return "allocate";
-  }
-  return "unknown";
+  static constexpr char const* names[] = {
+      "broadcast",  "all_reduce", "reduce", "reduce_scatter", "all_gather", "scatter", "gather",
+      "all_to_all", "all_to_all", "send",   "receive",        "split",      "barrier", "allocate"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 std::string describe(Operation const& o) {

@@ -105,7 +105,7 @@ void add_monitor(OptionTable& t, std::string const& block, char const* what) {
 void add_profilers(OptionTable& t) {
   t.add(boolean, "flops_profiler.enabled", false,
         "print parameters, multiplications and time of each unit after one step");
-  t.add(integer, "flops_profiler.profile_step", 1, "the step to profile").at_least(1).unit("steps");
+  t.add(integer, "flops_profiler.profile_step", 1, "the step to profile").at_least(1, "steps");
   t.add(real, "flops_profiler.recompute_fwd_factor", 0.0,
         "forward passes that backward repeats, for the FLOPS of a step")
       .at_least(0);
@@ -132,8 +132,7 @@ void add_observation(OptionTable& t) {
       .hint("no effect, as in DeepSpeed: MPI knows the ranks");
   t.add(integer, "steps_per_print", {},
         "steps between log lines, in addition to those of --logging_steps; 0: none")
-      .at_least(0)
-      .unit("steps");
+      .at_least(0, "steps");
   t.add(boolean, "wall_clock_breakdown", false,
         "log the time of data, forward, backward and step with each log line");
   t.add(boolean, "memory_breakdown", false, "log memory by purpose after the first step");

@@ -24,25 +24,21 @@ void add_zero(OptionTable& t) {
   t.add(boolean, z + "reduce_scatter", true,
         "stages 1 and 2: false divides gradients as prescale_gradients says; both reduce-scatter");
   t.add(integer, z + "reduce_bucket_size", 500000000, "gradients per reduction")
-      .at_least(1)
-      .unit("elements")
+      .at_least(1, "elements")
       .auto_is("hidden_size^2");
   t.add(integer, z + "allgather_bucket_size", 500000000, "stages 1 and 2: weights per all-gather")
-      .at_least(1)
-      .unit("elements");
+      .at_least(1, "elements");
 }
 
 void add_zero_stage3(OptionTable& t) {
   std::string const z = "zero_optimization.";
   t.add(integer, z + "stage3_prefetch_bucket_size", 50000000, "stage 3: weights prefetched")
-      .at_least(0)
-      .unit("elements")
+      .at_least(0, "elements")
       .alias(z + "prefetch_bucket_size")
       .auto_is("0.9 hidden_size^2");
   t.add(integer, z + "stage3_param_persistence_threshold", 100000,
         "stage 3: keep parameters below this size")
-      .at_least(0)
-      .unit("elements")
+      .at_least(0, "elements")
       .alias(z + "param_persistence_threshold")
       .auto_is("10 hidden_size")
       .hint(
@@ -50,24 +46,20 @@ void add_zero_stage3(OptionTable& t) {
           "their own");
   t.add(integer, z + "stage3_max_live_parameters", 1000000000,
         "stage 3: most weights gathered at a time")
-      .at_least(0)
-      .unit("elements")
+      .at_least(0, "elements")
       .alias(z + "max_live_parameters");
   t.add(integer, z + "stage3_max_reuse_distance", 1000000000,
         "stage 3: keep weights that are used again within this distance")
-      .at_least(0)
-      .unit("elements")
+      .at_least(0, "elements")
       .alias(z + "max_reuse_distance")
       .hint("no effect: only stage3_max_live_parameters decides");
   t.add(integer, z + "stage3_model_persistence_threshold", {},
         "stage 3: limit of all kept parameters")
-      .at_least(0)
-      .unit("elements")
+      .at_least(0, "elements")
       .alias(z + "model_persistence_threshold")
       .hint("no effect: a unit is gathered in one all-gather");
   t.add(integer, z + "sub_group_size", 1000000000, "stage 3: elements per optimizer update")
-      .at_least(1)
-      .unit("elements")
+      .at_least(1, "elements")
       .hint("no effect on results; with offload_optimizer the size of a tile");
   t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false,
         "checkpoints and the final model include the weights in the working precision")

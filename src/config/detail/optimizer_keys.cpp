@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <sstream>
 
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -118,8 +118,8 @@ std::vector<optim::Hyperparameter> parse_optim_args(std::string const& text,
   std::erase_if(packed, [](unsigned char c) { return std::isspace(c); });
   std::vector<optim::Hyperparameter> out;
   std::vector<std::string> unknown;
-  std::istringstream items(packed);
-  for (std::string item; std::getline(items, item, ',');) {
+  if (packed.empty()) return out;
+  for (auto const& item : split(packed, ',')) {
     auto const equals = item.find('=');
     TESSERA_VALIDATE(equals != std::string::npos, UsageError, "--optim_args: \"", item,
                      "\" has no \"=\"; write name=value, name=value");

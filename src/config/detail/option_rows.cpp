@@ -27,23 +27,18 @@ void add_texts(ArgumentRows& t) {
   t.add(&Arguments::test_file, "test_file", "files for do_predict, named as train_file");
   t.add(&Arguments::validation_split_percentage, "validation_split_percentage",
         "percentage of train_file used for evaluation when there is no validation_file")
-      .between(0, 99)
-      .unit("%");
+      .between(0, 99, "%");
   t.add(&Arguments::block_size, "block_size",
         "sequence length; none: the tokenizer's limit, at most 1024")
-      .at_least(2)
-      .unit("tokens");
+      .at_least(2, "tokens");
   t.add(&Arguments::max_train_samples, "max_train_samples", "train on at most N sequences")
-      .at_least(1)
-      .unit("sequences");
+      .at_least(1, "sequences");
   t.add(&Arguments::max_eval_samples, "max_eval_samples", "evaluate on at most N sequences")
       .resume(training)
-      .at_least(1)
-      .unit("sequences");
+      .at_least(1, "sequences");
   t.add(&Arguments::max_predict_samples, "max_predict_samples",
         "predict at most N sequences of test_file")
-      .at_least(1)
-      .unit("sequences");
+      .at_least(1, "sequences");
   t.add(&Arguments::keep_linebreaks, "keep_linebreaks", "keep the line ends of text files");
   t.add(
        &Arguments::data_mixture, "data_mixture",
@@ -190,8 +185,7 @@ void add_values_and_schedule(ArgumentRows& t) {
         name, "it depends on evaluation results; use a schedule that depends only on the step");
   t.add(&Arguments::warmup_steps, "warmup_steps",
         "steps of linear warm-up from 0; below 1: a fraction of all steps")
-      .at_least(0)
-      .unit("steps");
+      .at_least(0, "steps");
   t.add(real, "warmup_ratio", 0.0, "fraction of all steps to warm up; warmup_steps overrides it")
       .between(0, 1);
   t.add(&Arguments::lr_scheduler_kwargs, "lr_scheduler_kwargs",

@@ -7,6 +7,69 @@
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::data {
+namespace {
+
+/// Appends an example to a row that begins at @p row_begin of the batch.
+void append_example(LoadedBatch& batch, std::span<std::int32_t const> tokens,
+                    std::size_t row_begin) {
+  std::size_t start = batch.ids.size() - row_begin;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    bool const begins = i == 0 || (tokens[i] & begins_document) != 0;
+    if (begins) start = batch.ids.size() - row_begin;
+    std::int32_t const id = tokens[i] & token_id_bits;
+    batch.ids.push_back(id);
+    batch.labels.push_back(begins || (tokens[i] & not_predicted) != 0 ? -1 : id);
+    batch.documents.push_back(static_cast<std::int32_t>(start));
+  }
+}
+
+/// The padding of a row is a document of its own.
+void pad_row(LoadedBatch& batch, std::size_t row_begin) {
+  std::size_t const end = row_begin + static_cast<std::size_t>(batch.sequence);
+  auto const start = static_cast<std::int32_t>(batch.ids.size() - row_begin);
+  batch.ids.resize(end, 0);
+  batch.labels.resize(end, -1);
+  batch.documents.resize(end, start);
+}
+
+void read_examples(TokenSequences const& sequences, LoadedBatch& batch) {
+  RowLayout const& layout = sequences.layout();
+  std::int64_t longest = 0;
+  for (std::int64_t const sample : batch.indices) {
+    longest = std::max(longest, std::ssize(sequences[sample]));
+    batch.tokens += std::ssize(sequences[sample]);
+  }
+  batch.rows = layout.flat ? 1 : batch.samples;
+  batch.sequence =
+      ceil_divide(layout.flat ? batch.tokens : longest, layout.multiple_of) * layout.multiple_of;
+  for (std::size_t i = 0; i < batch.indices.size(); ++i) {
+    std::size_t const row_begin = layout.flat ? 0 : i * static_cast<std::size_t>(batch.sequence);
+    append_example(batch, sequences[batch.indices[i]], row_begin);
+    if (!layout.flat || i + 1 == batch.indices.size()) pad_row(batch, row_begin);
+  }
+}
+
+}  // namespace
+
+LoadedBatch read_batch(TokenSequences const& sequences, std::vector<std::int64_t> samples) {
+  LoadedBatch batch;
+  batch.samples = std::ssize(samples);
+  batch.indices = std::move(samples);
+  if (batch.samples == 0) return batch;
+  if (sequences.holds_examples()) {
+    read_examples(sequences, batch);
+    return batch;
+  }
+  batch.rows = batch.samples;
+  batch.sequence = sequences.length();
+  batch.tokens = batch.rows * batch.sequence;
+  batch.ids.reserve(static_cast<std::size_t>(batch.tokens));
+  for (std::int64_t const sample : batch.indices) {
+    auto const sequence = sequences[sample];
+    batch.ids.insert(batch.ids.end(), sequence.begin(), sequence.end());
+  }
+  return batch;
+}
 
 BatchLoader::BatchLoader(TokenSequences sequences, Sampler const& sampler, Rank rank,
                          LoaderOptions options)
@@ -28,15 +91,7 @@ std::vector<LoadedBatch> BatchLoader::read(std::int64_t step) {
     plan = sampler_.micro_batches(step, rank_);
   }
   std::vector<LoadedBatch> out;
-  for (auto const& samples : plan) {
-    LoadedBatch batch{static_cast<std::int64_t>(samples.size()), {}, samples};
-    batch.ids.reserve(samples.size() * static_cast<std::size_t>(sequences_.length()));
-    for (std::int64_t const sample : samples) {
-      auto const sequence = sequences_[sample];
-      batch.ids.insert(batch.ids.end(), sequence.begin(), sequence.end());
-    }
-    out.push_back(std::move(batch));
-  }
+  for (auto& samples : plan) out.push_back(read_batch(sequences_, std::move(samples)));
   return out;
 }
 

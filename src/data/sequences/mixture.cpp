@@ -6,20 +6,18 @@
 #include <numeric>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::data::detail {
 
 std::vector<double> read_weights(std::string const& text, std::size_t count) {
   std::vector<double> out;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    std::size_t const end = std::min(text.find(',', begin), text.size());
-    std::string const word = text.substr(begin, end - begin);
+  for (auto const& word : split(text, ',')) {
     char* stop = nullptr;
     out.push_back(std::strtod(word.c_str(), &stop));
     TESSERA_VALIDATE(!word.empty() && *stop == '\0' && std::isfinite(out.back()) && out.back() > 0,
                      ConfigError, "data_mixture is '", text, "', and '", word,
                      "' is not a positive number; give one weight per data set, such as 0.7,0.3");
-    begin = end + 1;
   }
   TESSERA_VALIDATE(out.size() == count, ConfigError, "data_mixture '", text, "' has ",
                    counted(std::ssize(out), "weight"), ", and the text names ", count,

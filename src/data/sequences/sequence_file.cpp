@@ -62,6 +62,20 @@ std::size_t size_of_file(int fd, std::filesystem::path const& file) {
   return bytes;
 }
 
+/// Bytes of the ids of examples; the offsets follow.
+std::size_t bytes_of_ids(std::int64_t words) {
+  return (static_cast<std::size_t>(words) * sizeof(std::int32_t) + 7) / 8 * 8;
+}
+
+/// Bytes of a file by its header.
+std::size_t bytes_of(SequenceFileHeader const& h) {
+  if (h.words == 0)
+    return sizeof h + static_cast<std::size_t>(h.count) * static_cast<std::size_t>(h.length) *
+                          sizeof(std::int32_t);
+  return sizeof h + bytes_of_ids(h.words) +
+         (static_cast<std::size_t>(h.count) + 1) * sizeof(std::int64_t);
+}
+
 /// Why the header is not valid, or an empty string.
 std::string fault_of(SequenceFileHeader const& h, std::size_t bytes, std::uint64_t request_key) {
   if (std::memcmp(h.magic, magic, sizeof magic) != 0) return "is not a file of token sequences";
@@ -69,9 +83,12 @@ std::string fault_of(SequenceFileHeader const& h, std::size_t bytes, std::uint64
     return "was written by another version of Tessera or another machine";
   if (header_sum(h) != h.header_sum) return "is damaged: its header does not match its checksum";
   if (h.request_key != request_key) return "was made for another text, tokenizer or block size";
-  if (h.length < 1 || h.count < 1 ||
-      (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.length) !=
-          static_cast<std::size_t>(h.count))
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  if (h.length < 1 || h.count < 1 || h.words < 0 || h.words > most || h.count > most ||
+      (h.words == 0
+           ? (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.length) !=
+                 static_cast<std::size_t>(h.count)
+           : bytes != bytes_of(h)))
     return concat("is cut short: ", bytes, " bytes are not ", h.count, " sequences of ", h.length);
   return "";
 }
@@ -82,8 +99,16 @@ TokenSequences SequenceFile::sequences_in(std::shared_ptr<void const> mapping,
                                           SequenceFileHeader const& header,
                                           std::filesystem::path const& file) {
   TokenSequences out;
-  out.ids_ = reinterpret_cast<std::int32_t const*>(static_cast<char const*>(mapping.get()) +
-                                                   sizeof header);
+  char const* const ids = static_cast<char const*>(mapping.get()) + sizeof header;
+  out.ids_ = reinterpret_cast<std::int32_t const*>(ids);
+  if (header.words > 0) {
+    out.offsets_ = reinterpret_cast<std::int64_t const*>(ids + bytes_of_ids(header.words));
+    for (std::int64_t i = 0; i <= header.count; ++i)
+      TESSERA_VALIDATE(out.offsets_[i] >= (i == 0 ? 0 : out.offsets_[i - 1] + 1) &&
+                           out.offsets_[i] <= header.words,
+                       DataError, file.string(), " is damaged: example ", i,
+                       " does not follow the one before it; remove the file");
+  }
   out.mapping_ = std::move(mapping);
   out.count_ = header.count;
   out.length_ = header.length;
@@ -116,9 +141,7 @@ TokenSequences SequenceFile::open(int descriptor, std::filesystem::path const& f
   Descriptor const in{descriptor};
   SequenceFileHeader header;
   read_start(in.fd, &header, sizeof header, file);
-  std::size_t const bytes = sizeof header + static_cast<std::size_t>(header.count) *
-                                                static_cast<std::size_t>(header.length) *
-                                                sizeof(std::int32_t);
+  std::size_t const bytes = bytes_of(header);
   std::string const fault = fault_of(header, bytes, header.request_key);
   TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
   return sequences_in(map_bytes(in.fd, bytes, file), header, file);
@@ -166,10 +189,37 @@ void SequenceWriter::append(std::span<std::int32_t const> ids) {
   header_.max_id = std::max(header_.max_id, *std::ranges::max_element(ids));
 }
 
+void SequenceWriter::append_example(std::span<std::int32_t const> tokens) {
+  if (tokens.empty()) return;
+  write(tokens.data(), tokens.size_bytes());
+  ids_sum_.update(tokens.data(), tokens.size_bytes());
+  auto const length = static_cast<std::int64_t>(tokens.size());
+  if (offsets_.empty()) {
+    offsets_.push_back(0);
+    header_.length = 0;
+  }
+  offsets_.push_back(offsets_.back() + length);
+  ++header_.count;
+  header_.length = std::max(header_.length, length);
+  header_.words += length;
+  for (std::int32_t const token : tokens)
+    header_.max_id = std::max(header_.max_id, token & token_id_bits);
+}
+
 void SequenceWriter::commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key,
                             std::uint64_t fingerprint) {
   header_.records = records;
   header_.tokens = tokens;
+  if (!offsets_.empty()) {
+    std::int32_t const padding = 0;
+    auto const put = [&](void const* bytes, std::size_t size) {
+      write(bytes, size);
+      ids_sum_.update(bytes, size);
+    };
+    put(&padding, bytes_of_ids(header_.words) -
+                      static_cast<std::size_t>(header_.words) * sizeof(std::int32_t));
+    put(offsets_.data(), offsets_.size() * sizeof offsets_[0]);
+  }
   header_.request_key = request_key;
   header_.fingerprint = fingerprint;
   header_.ids_sum = ids_sum_.digest();

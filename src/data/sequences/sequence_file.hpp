@@ -6,7 +6,11 @@
 ///            8  version, uint32         40  tokens, int64         72  fingerprint, uint64
 ///           12  0x01020304, uint32      48  max id, int32         80  XXH3 of the ids, uint64
 ///           16  length, int64           52  0, uint32             88  XXH3 of bytes 0 to 87
-///           24  sequences, int64        56  0, uint64             96  ids, int32
+///           24  sequences, int64        56  words, int64          96  ids, int32
+///
+/// Examples have lengths of their own, the longest of which is `length`: `words` is the number of
+/// their ids (0: all sequences have `length`), which have flags (text_dataset.hpp). After the ids,
+/// padded to 8 bytes, follow sequences + 1 offsets, int64, of the sequences in the ids.
 ///
 /// It is written under a temporary name, synced, and renamed when complete.
 
@@ -16,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "tessera/data/sequences/text_dataset.hpp"
 #include "tokenizer/hash.hpp"
@@ -28,7 +33,8 @@ struct SequenceFileHeader {
   std::int64_t length, count, records, tokens;
   std::int32_t max_id;
   std::uint32_t zero;
-  std::uint64_t zeros, request_key, fingerprint, ids_sum, header_sum;
+  std::int64_t words;
+  std::uint64_t request_key, fingerprint, ids_sum, header_sum;
 };
 static_assert(sizeof(SequenceFileHeader) == 96);
 
@@ -59,7 +65,10 @@ class SequenceWriter {
 
   /// Appends complete sequences.
   void append(std::span<std::int32_t const> ids);
+  /// Appends one example. A file has only examples or none.
+  void append_example(std::span<std::int32_t const> tokens);
   std::int64_t count() const { return header_.count; }
+  std::int64_t length() const { return header_.length; }
   void commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key,
               std::uint64_t fingerprint);
 
@@ -69,6 +78,7 @@ class SequenceWriter {
   std::filesystem::path file_, temporary_;
   std::FILE* out_ = nullptr;
   SequenceFileHeader header_{};
+  std::vector<std::int64_t> offsets_;  ///< ends of the examples; empty: there are none
   detail::Xxh3Stream ids_sum_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "sequences/example_rows.hpp"
 #include "sequences/mixture.hpp"
 #include "sequences/sequence_file.hpp"
 #include "tessera/core/error.hpp"
@@ -26,7 +27,8 @@ constexpr std::int64_t grouped_records =
     1000;  // datasets' map(batched=True) passes this many to group_texts
 
 void check(SequenceRequest const& request, Tokenizer const& tokenizer) {
-  TESSERA_VALIDATE(request.block_size >= 2, ConfigError, "block_size is ", request.block_size,
+  TESSERA_VALIDATE(request.examples || request.block_size >= 2, ConfigError, "block_size is ",
+                   request.block_size,
                    "; it must be at least 2, one token to predict from and one to predict");
   TESSERA_VALIDATE(request.part.percent >= 0 && request.part.percent <= 100, ConfigError,
                    "validation_split_percentage is ", request.part.percent,
@@ -44,7 +46,8 @@ std::string describe(SequenceRequest const& r, Tokenizer const& tokenizer) {
                 r.broken_records == BrokenRecords::skip ? " skip" : "", r.append_eos ? " eos" : "",
                 r.mixture.empty() ? "" : " mixture ", r.mixture,
                 r.column.name.empty() || r.column.name == "text" ? "" : " column ",
-                r.column.name == "text" ? "" : r.column.name);
+                r.column.name == "text" ? "" : r.column.name,
+                r.examples ? detail::describe(*r.examples) : "");
 }
 
 using Files = std::vector<fs::path>;
@@ -81,7 +84,10 @@ Range range_of(RecordPart const& part, std::int64_t count) {
 }
 
 detail::RecordFiles open_files(SequenceRequest const& request, Files const& files) {
-  return {files, request.line_breaks, request.broken_records, request.column};
+  TextColumn column = request.column;
+  column.complete_records = request.examples.has_value();
+  return {files, column.complete_records ? LineBreaks::drop : request.line_breaks,
+          request.broken_records, column};
 }
 
 Range find_range(SequenceRequest const& request, Files const& files) {
@@ -186,9 +192,23 @@ void pack_records(SequenceRequest const& request, Files const& files, Tokenizer 
   while (encoder.size() > 0) finish_one();
 }
 
-struct Counts {
-  std::int64_t records, tokens;
-};
+using Counts = detail::ExampleCounts;
+
+/// Examples keep their lengths, or share rows.
+Counts build_from_examples(SequenceRequest const& request, Files const& files,
+                           Tokenizer const& tokenizer, SequenceWriter& out) {
+  Range const range = find_range(request, files);
+  auto reader = open_files(request, files);
+  ProgressLog progress(request.text.string(), reader.total_bytes());
+  detail::ExampleRows rows(*request.examples, tokenizer, request.threads, out);
+  Counts const counts = rows.write(reader, range.begin, range.end, [&](std::int64_t tokens) {
+    progress.update(reader.position(), tokens);
+  });
+  TESSERA_VALIDATE(out.count() > 0, DataError, request.text.string(), name_of(request.part),
+                   " has ", counted(counts.records, "record"),
+                   ", of which none has a token in the loss; see --max_length");
+  return counts;
+}
 
 Counts build_from_text(SequenceRequest const& request, Files const& files,
                        Tokenizer const& tokenizer, SequenceWriter& out) {
@@ -262,13 +282,17 @@ void build(SequenceRequest const& request, Files const& files, Tokenizer const& 
            std::uint64_t fingerprint) {
   SequenceWriter out(cache_file(request, tokenizer), request.block_size);
   bool const of_ids = detail::is_token_file(files.front());
-  Counts const counts = of_ids ? build_from_ids(request, files, out)
-                               : build_from_text(request, files, tokenizer, out);
+  TESSERA_VALIDATE(!request.examples || !of_ids, ConfigError, request.text.string(),
+                   " holds token ids; --task sft reads records, from which it makes the mask of "
+                   "the loss");
+  Counts const counts = request.examples ? build_from_examples(request, files, tokenizer, out)
+                        : of_ids         ? build_from_ids(request, files, out)
+                                         : build_from_text(request, files, tokenizer, out);
   out.commit(counts.records, counts.tokens, request_key(request, tokenizer), fingerprint);
   log::info(concat(of_ids ? "read " : "tokenized ", request.text.string(), name_of(request.part),
                    ": ", counted(counts.records, of_ids ? "document" : "record"), ", ",
                    counted(counts.tokens, "token"), ", ", counted(out.count(), "sequence"), " of ",
-                   request.block_size));
+                   request.examples ? "up to " : "", out.length()));
 }
 
 }  // namespace
@@ -278,9 +302,34 @@ std::int64_t split_boundary(std::int64_t records, int percent) {
       std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
 }
 
+ShownExamples show_examples(SequenceRequest const& request, Tokenizer const& tokenizer, int count,
+                            std::string_view begin_mark, std::string_view end_mark) {
+  auto reader = open_files(request, find_text_files(parts_of_list(request.text).front()));
+  std::vector<std::string> records;
+  std::string where;
+  for (std::string record; std::ssize(records) < count && reader.next(record);) {
+    if (records.empty()) where = reader.where();
+    records.push_back(std::move(record));
+  }
+  TESSERA_VALIDATE(!records.empty(), DataError, request.text.string(), " has no records");
+  detail::ExampleEncoder const encoder(*request.examples, records.front(), where, tokenizer);
+  auto const batch = encoder.encode(tokenizer, records);
+  ShownExamples out{encoder.form(), {}};
+  std::size_t begin = 0;
+  for (std::size_t const end : batch.ends) {
+    std::vector<std::int32_t> tokens(batch.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     batch.ids.begin() + static_cast<std::ptrdiff_t>(end));
+    begin = end;
+    if (tokens.empty()) continue;
+    auto text = detail::marked_text(tokenizer, tokens, begin_mark, end_mark);
+    out.examples.push_back({std::move(text), std::move(tokens)});
+  }
+  return out;
+}
+
 TextColumn text_column_of(SequenceRequest const& request) {
   Files const files = find_text_files(request.text);
-  if (detail::is_token_file(files.front())) return {};
+  if (request.examples || detail::is_token_file(files.front())) return {};
   auto reader = open_files(request, files);
   std::string record;
   reader.next(record);
@@ -354,7 +403,10 @@ void write_mixture(SequenceRequest const& request, Tokenizer const& tokenizer,
   SequenceWriter out(cache_file(request, tokenizer), request.block_size);
   for (std::int64_t i = 0; i < order.size(); ++i) {
     auto const place = order.next();
-    out.append(sets[place.set][place.index]);
+    if (request.examples)
+      out.append_example(sets[place.set][place.index]);
+    else
+      out.append(sets[place.set][place.index]);
   }
   out.commit(records, tokens, request_key(request, tokenizer), fingerprint);
   auto const names = parts_of_list(request.text);

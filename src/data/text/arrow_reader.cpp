@@ -53,8 +53,51 @@ T value_of(arrow::Result<T> result, fs::path const& file) {
   return std::move(result).ValueUnsafe();
 }
 
+template <class Array>
+Array const& as(arrow::Array const& array) {
+  return static_cast<Array const&>(array);
+}
+
+/// A value of a column: strings, numbers, booleans, lists and structs of them; null for others.
+ConfigTree tree_of(arrow::Array const& array, std::int64_t row) {
+  if (array.IsNull(row)) return {};
+  auto const list = [](arrow::Array const& items) {
+    ConfigTree out = ConfigTree::array();
+    for (std::int64_t i = 0; i < items.length(); ++i) out.push_back(tree_of(items, i));
+    return out;
+  };
+  switch (array.type_id()) {
+    case arrow::Type::STRING:
+      return as<arrow::StringArray>(array).GetView(row);
+    case arrow::Type::LARGE_STRING:
+      return as<arrow::LargeStringArray>(array).GetView(row);
+    case arrow::Type::BOOL:
+      return as<arrow::BooleanArray>(array).Value(row);
+    case arrow::Type::INT32:
+      return std::int64_t{as<arrow::Int32Array>(array).Value(row)};
+    case arrow::Type::INT64:
+      return std::int64_t{as<arrow::Int64Array>(array).Value(row)};
+    case arrow::Type::DOUBLE:
+      return as<arrow::DoubleArray>(array).Value(row);
+    case arrow::Type::LIST:
+      return list(*as<arrow::ListArray>(array).value_slice(row));
+    case arrow::Type::LARGE_LIST:
+      return list(*as<arrow::LargeListArray>(array).value_slice(row));
+    case arrow::Type::STRUCT: {
+      ConfigTree out = ConfigTree::object();
+      auto const& fields = as<arrow::StructArray>(array);
+      for (int i = 0; i < fields.num_fields(); ++i)
+        out.set(array.type()->field(i)->name(), tree_of(*fields.field(i), row));
+      return out;
+    }
+    default:
+      return {};
+  }
+}
+
 int text_column(arrow::Schema const& schema, fs::path const& file, TextColumn& shared) {
   TESSERA_VALIDATE(schema.num_fields() > 0, DataError, file.string(), " has no columns");
+  if (shared.complete_records) return 0;
   int const column = static_cast<int>(find_column(shared, schema.field_names(), file));
   auto const type = schema.field(column)->type();
   TESSERA_VALIDATE(type->id() == arrow::Type::STRING || type->id() == arrow::Type::LARGE_STRING,
@@ -83,6 +126,7 @@ class ArrowReader : public RecordReader {
     auto const at = in_->Tell();
     return at.ok() ? *at : 0;
   }
+  std::string where() const override { return concat(file_.string(), " record ", number_); }
   /// The records are rows: the next one begins after a row that has no text.
   bool skip_broken() override { return true; }
 
@@ -105,7 +149,10 @@ class ArrowReader : public RecordReader {
     int const column = text_column(*schema, file_, shared_);
     std::vector<int> groups(static_cast<std::size_t>(parquet_->num_row_groups()));
     for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<int>(i);
-    batches_ = value_of(parquet_->GetRecordBatchReader(groups, {leaf_of(*schema, column)}), file_);
+    batches_ = value_of(shared_.complete_records
+                            ? parquet_->GetRecordBatchReader(groups)
+                            : parquet_->GetRecordBatchReader(groups, {leaf_of(*schema, column)}),
+                        file_);
   }
 
   static parquet::ArrowReaderProperties rows_in_memory() {
@@ -145,7 +192,8 @@ class ArrowReader : public RecordReader {
     while (!array_ || row_ == array_->length()) {
       auto const batch = next_batch();
       if (!batch) return false;
-      array_ = batch->column(column_);
+      array_ = shared_.complete_records ? value_of(batch->ToStructArray(), file_)
+                                        : batch->column(column_);
       row_ = 0;
       auto const valid = array_->ValidateFull();
       TESSERA_VALIDATE(valid.ok(), DataError, file_.string(), " is damaged after record ", number_,
@@ -153,6 +201,10 @@ class ArrowReader : public RecordReader {
     }
     ++number_;
     std::int64_t const row = row_++;
+    if (shared_.complete_records) {
+      bytes = tree_of(*array_, row).dump();
+      return true;
+    }
     TESSERA_VALIDATE(!array_->IsNull(row), data::detail::BrokenRecord, file_.string(), " record ",
                      number_, " is null; expected a string");
     if (array_->type_id() == arrow::Type::STRING)

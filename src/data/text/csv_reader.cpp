@@ -1,6 +1,8 @@
 #include "text/csv_reader.hpp"
 
+#include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -14,8 +16,13 @@ CsvReader::CsvReader(std::filesystem::path const& file, TextColumn& column) : in
   TESSERA_VALIDATE(read_row(row_), DataError, file.string(),
                    " has no header; the first row of a CSV file names its columns");
   columns_ = row_.size();
-  column_ = find_column(column, row_, file);
+  if (column.complete_records)
+    names_ = row_;
+  else
+    column_ = find_column(column, row_, file);
 }
+
+std::string CsvReader::where() const { return concat(in_.file().string(), " line ", row_line_); }
 
 /// "\r\n" and "\r" are taken as "\n".
 int CsvReader::take() {
@@ -75,6 +82,16 @@ bool CsvReader::next_raw(std::string& bytes) {
                    columns_, "; put fields with commas into double quotes");
   TESSERA_VALIDATE(row_.size() > column_, data::detail::BrokenRecord, in_.file().string(), " line ",
                    row_line_, " has ", row_.size(), " fields; the text is field ", column_ + 1);
+  if (!names_.empty()) {
+    ConfigTree record = ConfigTree::object();
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+      std::string text;
+      append_valid_utf8(row_[i], text);
+      record.set(names_[i], std::move(text));
+    }
+    bytes = record.dump();
+    return true;
+  }
   bytes = row_[column_];
   return true;
 }

@@ -20,6 +20,7 @@ class CsvReader : public RecordReader {
   CsvReader(std::filesystem::path const& file, TextColumn& column);
   bool skip_broken() override { return true; }  // the row has been read
   std::int64_t position() const override { return in_.position(); }
+  std::string where() const override;
 
  private:
   bool next_raw(std::string& bytes) override;
@@ -30,6 +31,7 @@ class CsvReader : public RecordReader {
 
   ByteStream in_;
   std::vector<std::string> row_;
+  std::vector<std::string> names_;  ///< names of all columns, for complete records; else empty
   std::size_t columns_ = 0, column_ = 0;
   std::int64_t line_ = 1, row_line_ = 1;  ///< line of the next byte; where the row begins
 };

@@ -50,11 +50,16 @@ bool RecordFiles::next_of_file(std::string& record) {
       return reader_->next(record);
     } catch (BrokenRecord const& error) {
       if (broken_ == BrokenRecords::stop || !reader_->skip_broken()) throw;
-      ++skipped_;
-      if (++skipped_in_file_ <= named_records)
-        log::warning(concat("skipped a broken record: ", error.what()));
+      reject(error);
     }
   }
+}
+
+void RecordFiles::reject(BrokenRecord const& error) {
+  if (broken_ == BrokenRecords::stop) throw error;
+  ++skipped_;
+  if (++skipped_in_file_ <= named_records)
+    log::warning(concat("skipped a broken record: ", error.what()));
 }
 
 bool RecordFiles::next(std::string& record) {

@@ -20,6 +20,10 @@ class RecordFiles {
   /// The next record of any file. Warns at the end of a file with replaced bytes or skipped
   /// records.
   bool next(std::string& record);
+  /// File and place of the last record.
+  std::string where() const { return reader_ ? reader_->where() : std::string(); }
+  /// Leaves out a record that turned out to be broken, with a warning, or throws.
+  void reject(BrokenRecord const& error);
   std::int64_t skipped() const { return skipped_; }
   /// Known after the first record.
   TextColumn const& column() const { return column_; }

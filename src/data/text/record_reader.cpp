@@ -4,6 +4,7 @@
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/data/text/text_files.hpp"
 #include "text/byte_stream.hpp"
@@ -15,17 +16,29 @@ namespace {
 /// Lines with universal newlines.
 class LineReader : public RecordReader {
  public:
-  LineReader(std::filesystem::path const& file, LineBreaks line_breaks)
-      : in_(file), line_breaks_(line_breaks) {}
+  LineReader(std::filesystem::path const& file, LineBreaks line_breaks, bool complete_records)
+      : in_(file), line_breaks_(line_breaks), complete_records_(complete_records) {}
   std::int64_t position() const override { return in_.position(); }
+  std::string where() const override { return concat(in_.file().string(), " line ", line_); }
 
  private:
   bool next_raw(std::string& bytes) override {
     bytes.clear();
     if (in_.peek() < 0) return false;
+    ++line_;
+    read_line(bytes);
+    if (complete_records_) {
+      std::string text;
+      append_valid_utf8(bytes, text);
+      bytes = ConfigTree().set("text", std::move(text)).dump();
+    }
+    return true;
+  }
+
+  void read_line(std::string& bytes) {
     while (true) {
       std::string_view const here = in_.available();
-      if (here.empty()) return true;  // the last line has no end
+      if (here.empty()) return;  // the last line has no end
       std::size_t const end = std::min(here.find_first_of("\r\n"), here.size());
       bytes.append(here.substr(0, end));
       TESSERA_VALIDATE(bytes.size() < max_line_bytes, DataError, in_.file().string(),
@@ -36,12 +49,13 @@ class LineReader : public RecordReader {
     }
     if (in_.get() == '\r' && in_.peek() == '\n') in_.get();
     if (line_breaks_ == LineBreaks::keep) bytes.push_back('\n');
-    return true;
   }
 
   static constexpr std::size_t max_line_bytes = std::size_t{1} << 30;  // the tokenizer's limit
   ByteStream in_;
   LineBreaks line_breaks_;
+  bool complete_records_;
+  std::int64_t line_ = 0;
 };
 
 /// Consecutive objects (JSON lines) or one array of objects; holds one object at a time.
@@ -53,6 +67,10 @@ class JsonReader : public RecordReader {
     if (in_array_) in_.get();
   }
   std::int64_t position() const override { return in_.position(); }
+
+  std::string where() const override {
+    return concat(in_.file().string(), " line ", record_line_, ", record ", number_);
+  }
 
   /// Objects one after the other: continues in the line after the one where the broken record
   /// begins, because its braces and quotes may not match. In an array: after the object.
@@ -70,10 +88,6 @@ class JsonReader : public RecordReader {
 
  private:
   static constexpr std::size_t max_object_bytes = std::size_t{64} << 20;  // ConfigTree's limit
-
-  std::string where() const {
-    return concat(in_.file().string(), " line ", record_line_, ", record ", number_);
-  }
 
   int take() {
     int const c = in_.get();
@@ -157,9 +171,17 @@ class JsonReader : public RecordReader {
   bool next_raw(std::string& bytes) override {
     if (!find_object()) return false;
     read_object();
+    if (column_.complete_records) {
+      bytes = object_;
+      return true;
+    }
     ConfigTree const tree = parse_object();
     if (column_.name.empty() && !tree.as_object().empty())
       column_ = {tree.contains("text") ? "text" : tree.as_object().front().first, in_.file()};
+    if (number_ == 1 && column_.name == "prompt" && tree.contains("completion"))
+      log::warning(concat(in_.file().string(),
+                          " has prompt and completion; the text is 'prompt' as in run_clm.py. "
+                          "--task sft trains on the completion"));
     std::string const& column = column_.name;
     std::string const first =
         column_.file == in_.file() ? "the first record" : "the first of " + column_.file.string();
@@ -173,7 +195,8 @@ class JsonReader : public RecordReader {
     TESSERA_VALIDATE(text->is_string(), data::detail::BrokenRecord, where(), ": '", column, "' is ",
                      text->type_name(),
                      "; expected a string. Write one "
-                     "object per record: {\"text\": \"...\"}");
+                     "object per record: {\"text\": \"...\"}",
+                     text->is_array() ? ", or read messages with --task sft" : "");
     bytes = text->as_string();
     return true;
   }
@@ -212,7 +235,8 @@ bool RecordReader::next(std::string& record) {
 std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
                                            LineBreaks line_breaks, TextColumn& column) {
   std::string const kind = kind_of_file(file).string();
-  if (kind == ".txt") return std::make_unique<LineReader>(file, line_breaks);
+  if (kind == ".txt")
+    return std::make_unique<LineReader>(file, line_breaks, column.complete_records);
   if (kind == ".json" || kind == ".jsonl") return std::make_unique<JsonReader>(file, column);
   if (kind == ".csv") return std::make_unique<CsvReader>(file, column);
   if (kind == ".parquet" || kind == ".arrow") return open_arrow(file, column);

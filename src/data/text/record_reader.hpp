@@ -26,6 +26,8 @@ class RecordReader {
   bool next(std::string& record);
   /// Moves behind a broken record. @returns false if the end of that record cannot be found.
   virtual bool skip_broken() { return false; }
+  /// File and place of the last record, for messages.
+  virtual std::string where() const = 0;
   /// Ill-formed sequences replaced by U+FFFD so far.
   std::int64_t replacements() const { return replacements_; }
   /// Bytes of the file read so far, as stored.

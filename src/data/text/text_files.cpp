@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/words.hpp"
 #include "text/record_reader.hpp"
 
 namespace tessera::data {
@@ -57,12 +58,10 @@ void append_files(fs::path const& named, std::vector<fs::path>& out) {
 
 std::vector<fs::path> split_list(std::string const& list) {
   std::vector<fs::path> out;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    std::size_t const end = std::min(list.find(',', begin), list.size());
-    out.push_back(list.substr(begin, end - begin));
-    TESSERA_VALIDATE(!out.back().empty(), ConfigError, "the list of files '", list,
+  for (auto& name : split(list, ',')) {
+    TESSERA_VALIDATE(!name.empty(), ConfigError, "the list of files '", list,
                      "' has an empty entry; separate the files by single commas");
-    begin = end + 1;
+    out.emplace_back(std::move(name));
   }
   return out;
 }

@@ -18,8 +18,8 @@ EncodedBatch encode_batch(Tokenizer const& tokenizer, std::vector<std::string> c
   return out;
 }
 
-BatchEncoder::BatchEncoder(Tokenizer const& tokenizer, int threads)
-    : tokenizer_(tokenizer), threads_(std::max(threads, 1)) {}
+BatchEncoder::BatchEncoder(Tokenizer const& tokenizer, int threads, Encode encode)
+    : tokenizer_(tokenizer), encode_(std::move(encode)), threads_(std::max(threads, 1)) {}
 
 BatchEncoder::~BatchEncoder() {
   {
@@ -58,7 +58,7 @@ void BatchEncoder::run(Job& job, Tokenizer const& tokenizer) {
   EncodedBatch result;
   std::exception_ptr error;
   try {
-    result = encode_batch(tokenizer, job.records);
+    result = encode_(tokenizer, job.records);
   } catch (...) {
     error = std::current_exception();
   }

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tessera/data/tokenizer/tokenizer.hpp"
@@ -19,6 +21,7 @@ namespace tessera::data::detail {
 struct EncodedBatch {
   std::vector<std::int32_t> ids;
   std::vector<std::size_t> ends;
+  std::vector<std::pair<std::size_t, std::string>> broken{};  ///< records with the reason
 };
 
 EncodedBatch encode_batch(Tokenizer const& tokenizer, std::vector<std::string> const& records);
@@ -27,8 +30,11 @@ EncodedBatch encode_batch(Tokenizer const& tokenizer, std::vector<std::string> c
 /// read the tokenizer's files again, because a Tokenizer belongs to one thread.
 class BatchEncoder {
  public:
+  /// How a batch is encoded; the threads share it.
+  using Encode =
+      std::function<EncodedBatch(Tokenizer const&, std::vector<std::string> const& records)>;
   /// @p threads including the calling one
-  BatchEncoder(Tokenizer const& tokenizer, int threads);
+  BatchEncoder(Tokenizer const& tokenizer, int threads, Encode encode = encode_batch);
   ~BatchEncoder();
   BatchEncoder(BatchEncoder const&) = delete;
   BatchEncoder& operator=(BatchEncoder const&) = delete;
@@ -53,6 +59,7 @@ class BatchEncoder {
   void work();
 
   Tokenizer const& tokenizer_;
+  Encode encode_;
   int threads_;
   std::mutex mutex_;
   std::condition_variable changed_;

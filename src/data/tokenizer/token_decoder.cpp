@@ -206,10 +206,14 @@ std::int32_t pair_id(ConfigTree const& tree, char const* name, std::string const
 TemplateIds read_post_processor(ConfigTree const& tree, std::string const& where) {
   if (tree.is_null()) return {};
   std::string const type = tree.get_string("type", "");
-  if (type == "ByteLevel") return {};  // it corrects offsets, not ids
+  if (type == "ByteLevel")
+    return {{}, {}, tree.get_bool("trim_offsets", true), tree.get_bool("add_prefix_space", true)};
   if (type == "TemplateProcessing") return read_template(tree, where);
   if (type == "BertProcessing" || type == "RobertaProcessing")
-    return {{pair_id(tree, "cls", where)}, {pair_id(tree, "sep", where)}};
+    return {{pair_id(tree, "cls", where)},
+            {pair_id(tree, "sep", where)},
+            type == "RobertaProcessing" && tree.get_bool("trim_offsets", true),
+            tree.get_bool("add_prefix_space", true)};
   TESSERA_VALIDATE(type == "Sequence", ConfigError, where, " has type '", type,
                    "'; Tessera reads ByteLevel, TemplateProcessing, BertProcessing, "
                    "RobertaProcessing and a Sequence of them");
@@ -218,6 +222,8 @@ TemplateIds read_post_processor(ConfigTree const& tree, std::string const& where
     TemplateIds next = read_post_processor(step, where);
     out.prefix.insert(out.prefix.begin(), next.prefix.begin(), next.prefix.end());
     out.suffix.insert(out.suffix.end(), next.suffix.begin(), next.suffix.end());
+    out.keeps_first_space = next.trims_offsets ? next.keeps_first_space : out.keeps_first_space;
+    out.trims_offsets |= next.trims_offsets;
   }
   return out;
 }

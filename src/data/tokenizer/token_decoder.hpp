@@ -40,6 +40,8 @@ class TokenDecoder {
 /// The post_processor of tokenizer.json: the special tokens around a text.
 struct TemplateIds {
   std::vector<std::int32_t> prefix, suffix;
+  /// The offsets of tokens leave out spaces, but for the first of a text.
+  bool trims_offsets = false, keeps_first_space = false;
 };
 
 /// @param where names the field in messages. @throws DataError (malformed) or ConfigError (not

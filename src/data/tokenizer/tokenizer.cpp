@@ -8,6 +8,7 @@
 #include "tokenizer/added_tokens.hpp"
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/regex.hpp"
+#include "tokenizer/token_positions.hpp"
 #include "tokenizer/tokenizer_file.hpp"
 
 namespace tessera::data {
@@ -155,7 +156,11 @@ struct Tokenizer::State {
   }
   void encode_word(std::string_view word, Ids& out);
   void encode_plain(Piece piece, Ids& out);
+  template <class Done>
+  void encode_pieces(std::string_view text, Ids& out, Done const& done);
   void encode(std::string_view text, Ids& out);
+  void mark(std::string_view text, TextSpan piece, std::span<std::int32_t const> ids,
+            detail::SpanMarker& marker) const;
   void drop_lone_space(Ids& ids, std::size_t begin) const;
 
   detail::TokenizerFile about;  ///< its vocabulary holds the added tokens too
@@ -232,11 +237,10 @@ void Tokenizer::State::drop_lone_space(Ids& ids, std::size_t begin) const {
     ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-void Tokenizer::State::encode(std::string_view text, Ids& out) {
-  out.insert(out.end(), about.prefix_ids.begin(), about.prefix_ids.end());
-  std::string prefixed;
-  if (about.prefixes_input && !text.empty()) text = prefixed = with_prefix(text);
-  std::size_t const begin = out.size();
+/// Encodes text between the ids of the post_processor; calls @p done after each piece between added
+/// tokens and each of these.
+template <class Done>
+void Tokenizer::State::encode_pieces(std::string_view text, Ids& out, Done const& done) {
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
   raw_added.split(text, pieces);
   std::size_t first = 0;  // bytes of the first character
@@ -246,9 +250,45 @@ void Tokenizer::State::encode(std::string_view text, Ids& out) {
       out.push_back(piece.id);
     else
       encode_plain({piece.text, piece.text.data() == text.data() ? first : 0}, out);
+    done(piece);
   }
+}
+
+void Tokenizer::State::encode(std::string_view text, Ids& out) {
+  out.insert(out.end(), about.prefix_ids.begin(), about.prefix_ids.end());
+  std::string prefixed;
+  if (about.prefixes_input && !text.empty()) text = prefixed = with_prefix(text);
+  std::size_t const begin = out.size();
+  encode_pieces(text, out, [](auto const&) {});
   drop_lone_space(out, begin);
   out.insert(out.end(), about.suffix_ids.begin(), about.suffix_ids.end());
+}
+
+/// Marks the tokens of text between added tokens.
+void Tokenizer::State::mark(std::string_view text, TextSpan piece,
+                            std::span<std::int32_t const> ids, detail::SpanMarker& marker) const {
+  std::string_view const part = text.substr(piece.begin, piece.end - piece.begin);
+  std::vector<std::string> surfaces;
+  for (std::int32_t const id : ids) surfaces.push_back(entries[static_cast<std::size_t>(id)].bytes);
+  std::string const whole = about.normalizer.apply(part);
+  detail::TokenPositions const positions(whole, surfaces);
+  auto const moved = [&](std::size_t at) {
+    if (at <= piece.begin) return std::size_t{0};
+    if (at >= piece.end) return positions.end();
+    std::string const before = about.normalizer.apply(part.substr(0, at - piece.begin));
+    TESSERA_VALIDATE(whole.starts_with(before), DataError,
+                     "the normalizer of the tokenizer joins text at the border of what an "
+                     "assistant wrote, so its tokens cannot be told apart");
+    return positions.of_prefix(before);
+  };
+  marker.begin_piece(piece, moved);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    TextSpan token = positions[i];
+    if (about.trims_offsets && about.pre_tokenizer.byte_level)
+      token = detail::without_spaces(
+          token, surfaces[i], piece.begin == 0 && token.begin == 0 && about.keeps_first_space);
+    marker.add(token);
+  }
 }
 
 Tokenizer::Tokenizer(std::filesystem::path const& path)
@@ -271,6 +311,32 @@ Ids Tokenizer::encode(std::string_view text) const {
   Ids out;
   encode(text, out);
   return out;
+}
+
+void Tokenizer::encode_spans(std::string_view text, std::span<TextSpan const> spans, Ids& out,
+                             std::vector<std::uint8_t>& inside) const {
+  TESSERA_VALIDATE(is_utf8(text) && text.size() < std::size_t{1} << 30, DataError, "a text of ",
+                   text.size(), " bytes is not UTF-8 or too long to be tokenized in one call");
+  TESSERA_VALIDATE(spans.empty() || !state_->about.prefixes_input, DataError,
+                   "a slow SentencePiece tokenizer has no offsets, so tokens of assistants cannot "
+                   "be told apart; convert it to tokenizer.json");
+  std::string prefixed;
+  std::size_t const begin = out.size();
+  if (state_->about.prefixes_input && !text.empty()) text = prefixed = with_prefix(text);
+  detail::SpanMarker marker(spans, inside);
+  std::size_t encoded = begin;
+  state_->encode_pieces(text, out, [&](detail::AddedTokenMatcher::Piece const& piece) {
+    std::span<std::int32_t const> const ids = std::span(out).subspan(encoded);
+    auto const at = static_cast<std::size_t>(piece.text.data() - text.data());
+    TextSpan const range{at, at + piece.text.size()};
+    encoded = out.size();
+    if (spans.empty()) return inside.resize(inside.size() + ids.size());
+    if (piece.id < 0) return state_->mark(text, range, ids, marker);
+    marker.begin_piece(range, [](std::size_t place) { return place; });
+    marker.add(range);
+  });
+  state_->drop_lone_space(out, begin);
+  inside.resize(inside.size() - (encoded - out.size()));
 }
 
 std::string Tokenizer::decode(std::span<std::int32_t const> ids, SpecialTokens special) const {

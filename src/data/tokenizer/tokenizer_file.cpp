@@ -193,6 +193,8 @@ void read_tokenizer_json(fs::path const& file, TokenizerFile& out) {
     TemplateIds ids = read_post_processor(*post, where + "post_processor");
     out.prefix_ids = std::move(ids.prefix);
     out.suffix_ids = std::move(ids.suffix);
+    out.trims_offsets = ids.trims_offsets;
+    out.keeps_first_space = ids.keeps_first_space;
   }
   AddedTokenList added(out.model.vocabulary);
   if (auto const* list = tree.find("added_tokens")) {

@@ -38,6 +38,8 @@ struct TokenizerFile {
   TokenDecoder decoder;  ///< only for tokens of characters
   std::vector<AddedToken> added;
   std::vector<std::int32_t> prefix_ids, suffix_ids;  ///< added before and after every text
+  /// How the post_processor trims offsets: see TemplateIds.
+  bool trims_offsets = false, keeps_first_space = false;
   /// SentencePiece's character for spaces is put before every text, and written as a space in it.
   bool prefixes_input = false;
   /// SentencePiece's space is dropped where it begins the ids and one of these follows.

@@ -1,6 +1,6 @@
 #pragma once
 /// The device's traversal of attention: tiles with an online softmax for teams of threads that
-/// share scratch memory (a CUDA thread block). The host's traversal is attention.cpp. Dao et al.,
+/// share scratch memory (a thread block). The host's traversal is attention.cpp. Dao et al.,
 /// "FlashAttention", NeurIPS 2022, algorithms 1 and 4; "FlashAttention-2", arXiv 2307.08691,
 /// sections 3.1 and 3.2.
 ///

@@ -80,7 +80,7 @@ std::string why_not_own_masks(Queue& q, FlashCall const& call) {
 }
 
 bool uses_cudnn(Queue& q, FlashCall const& call) {
-  if (!memory::on_cuda(q)) return false;
+  if (!memory::on_gpu(q)) return false;
   DeviceAttention const wanted = device_settings().attention;
   static int const major = memory::describe_device(memory::Runtime::device()).major;
   std::string refusal = why_not_cudnn(call, major);

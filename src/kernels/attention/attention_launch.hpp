@@ -10,7 +10,7 @@
 namespace tessera::kernels::detail {
 
 enum class AttentionLibrary { portable, cudnn };
-/// The library for a call on CUDA. @p refusal: why cuDNN cannot compute it, empty when it can.
+/// The library for a call on a GPU. @p refusal: why cuDNN cannot compute it, empty when it can.
 /// @throws ConfigError when @p wanted is cudnn and cuDNN cannot compute the call
 AttentionLibrary choose_attention(DeviceAttention wanted, std::string const& refusal);
 

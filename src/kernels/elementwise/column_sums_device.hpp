@@ -48,7 +48,7 @@ struct ColumnTarget {
   }
 };
 
-/// A team sums a tile. The 32 threads of a warp have N neighboring columns each; a warp sums every
+/// A team sums a tile. The threads of a warp have N neighboring columns each; a warp sums every
 /// groups-th row, four rows in flight. Order of a column: a warp's rows in fours, ((a + b) + (c +
 /// d)), then one by one; then the warps in order.
 template <class Out, class In, int N, int Threads>

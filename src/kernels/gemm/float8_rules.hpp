@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "launch/device_code.hpp"
 #include "launch/launch.hpp"
 #include "launch/pack.hpp"
 #include "tessera/core/float8.hpp"
@@ -19,7 +20,7 @@ inline constexpr std::int64_t float8_scale_tile = 16384;
 /// fp8 of a number. On a device PTX ISA, "cvt.rn.satfinite": what round() computes, NaN included.
 /// The instruction takes two numbers; the second is the lower byte.
 TESSERA_FUNCTION inline std::uint8_t float8_code(float8_e4m3, float value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#if defined(TESSERA_PTX) && TESSERA_PTX >= 890
   std::uint16_t pair;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
   return static_cast<std::uint8_t>(pair);
@@ -28,7 +29,7 @@ TESSERA_FUNCTION inline std::uint8_t float8_code(float8_e4m3, float value) {
 #endif
 }
 TESSERA_FUNCTION inline std::uint8_t float8_code(float8_e5m2, float value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#if defined(TESSERA_PTX) && TESSERA_PTX >= 890
   std::uint16_t pair;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
   return static_cast<std::uint8_t>(pair);

@@ -56,7 +56,7 @@ class OnednnMatmul {
 /// later ones reuse it. The first product on a stream allocates that stream's workspace. A product
 /// that cuBLASLt cannot compute in one call runs in steps: bias, product, activation. Needs Ampere
 /// or later.
-/// @throws InternalError in builds without CUDA
+/// @throws InternalError in builds without GPU support
 void cublaslt_product(memory::Queue& q, GemmProblem const& p);
 
 /// "cuBLASLt 13.1.0".

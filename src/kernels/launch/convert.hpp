@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "launch/device_code.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::kernels::detail {
@@ -11,7 +12,7 @@ namespace tessera::kernels::detail {
 /// PTX ISA, "cvt.f32.f16": subnormal numbers are kept. @p magnitude has no sign bit. On a host:
 /// what the instruction computes.
 TESSERA_FUNCTION inline float cvt_f32_f16(std::uint16_t magnitude) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
   float out;
   asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(magnitude));
   return out;
@@ -24,7 +25,7 @@ TESSERA_FUNCTION inline float cvt_f32_f16(std::uint16_t magnitude) {
 /// PTX ISA, "cvt.rn.f16.f32": to nearest even; every NaN becomes 0x7FFF. On a host: what the
 /// instruction computes.
 TESSERA_FUNCTION inline std::uint16_t cvt_rn_f16_f32(float value) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
   std::uint16_t out;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out) : "f"(value));
   return out;
@@ -49,7 +50,7 @@ TESSERA_FUNCTION inline void store_by_instruction(float16& out, float value) {
 
 TESSERA_FUNCTION inline float load(float value) { return value; }
 TESSERA_FUNCTION inline float load(float16 value) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
   return load_by_instruction(value);
 #else
   return value;
@@ -61,7 +62,7 @@ TESSERA_FUNCTION inline float load(bfloat16 value) { return value; }
 /// loop around them.
 TESSERA_FUNCTION inline void store(float& out, float value) { out = value; }
 TESSERA_FUNCTION inline void store(float16& out, float value) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
   store_by_instruction(out, value);
 #else
   out.bits = float16::round(value);

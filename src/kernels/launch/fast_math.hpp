@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "launch/device_code.hpp"
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
@@ -43,7 +44,7 @@ template <class Number, class Bits>
 /// PTX ISA, "ex2.approx.ftz.f32": 2^x with a relative error of 2^-22; results below the smallest
 /// normal number are 0. On a host: the exact function with the same flush to zero.
 TESSERA_FUNCTION inline float ex2_approx(float x) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
   float out;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
   return out;
@@ -54,7 +55,7 @@ TESSERA_FUNCTION inline float ex2_approx(float x) {
 }
 /// PTX ISA, "rcp.approx.ftz.f32": 1/x with a relative error of 2^-23. On a host as ex2_approx().
 TESSERA_FUNCTION inline float rcp_approx(float x) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
   float out;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
   return out;
@@ -72,7 +73,7 @@ TESSERA_FUNCTION inline float logistic_by_instructions(float x) {
 
 /// 1 / (1 + e^-x), the logistic function.
 TESSERA_FUNCTION inline float logistic(float x) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
   return logistic_by_instructions(x);
 #else
   return 1.0f / (1.0f + fast_exp(-x));
@@ -82,7 +83,7 @@ TESSERA_FUNCTION inline float logistic(float x) {
 /// a b + c, rounded once where the processor has an instruction for it. Where results must not
 /// depend on what the compiler contracts.
 TESSERA_FUNCTION inline float multiply_add(float a, float b, float c) {
-#if defined(__FMA__) || defined(__CUDA_ARCH__) || defined(__ARM_FEATURE_FMA)
+#if defined(__FMA__) || defined(TESSERA_DEVICE_CODE) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);
 #else
   return a * b + c;

@@ -65,7 +65,7 @@ bool detail::Timed::measuring() {
 }
 
 void detail::Timed::begin(memory::Queue& q, char const* kernel) {
-  bool const on_gpu = memory::on_cuda(q);
+  bool const on_gpu = memory::on_gpu(q);
   if (in_kernel || (!on_gpu && q.kind() != memory::QueueKind::inline_host)) return;
   if (on_gpu) {
     start_mark_ = memory::mark(q);

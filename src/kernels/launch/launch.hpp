@@ -1,6 +1,6 @@
 #pragma once
 /// Launches a rule on the execution space of a queue: host threads for inline and worker queues, a
-/// CUDA stream otherwise.
+/// stream of the device otherwise.
 ///
 /// A rule is a plain functor with KOKKOS_FUNCTION operator(). parallel_for and parallel_rows
 /// compile the same type for both spaces, so there are no extended lambdas. A rule gets contiguous
@@ -16,6 +16,7 @@
 
 #include "launch/element_types.hpp"
 #include "launch/timed.hpp"
+#include "launch/warp.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/launch_record.hpp"
 
@@ -28,10 +29,12 @@ namespace tessera::kernels::detail {
 using memory::Queue;
 using memory::QueueKind;
 using HostSpace = Kokkos::DefaultHostExecutionSpace;
+/// The execution space of this build's devices: Kokkos' default is one wherever it has one.
+using DeviceSpace = Kokkos::DefaultExecutionSpace;
 
 /// Elements of one host range: large enough to hide the dispatch, small enough to balance threads.
 inline constexpr std::int64_t host_range = 4096;
-/// Threads of a CUDA thread block that share one row.
+/// Threads of a thread block that share one row.
 inline constexpr int threads_per_row = 128;
 
 /// A team of one: a host thread and its vector unit process a complete row.
@@ -46,7 +49,7 @@ struct SingleThread {
   KOKKOS_FUNCTION float max(float value) const { return value; }
 };
 
-/// The threads of a CUDA thread block, which share one row.
+/// The threads of a thread block, which share one row.
 template <class Member>
 struct ThreadTeam {
   static constexpr int chunk = 4;
@@ -114,16 +117,10 @@ class ScratchTeam {
   KOKKOS_FUNCTION int rank() const { return member_.team_rank(); }
   KOKKOS_FUNCTION void barrier() const { member_.team_barrier(); }
   KOKKOS_FUNCTION float* scratch() const { return scratch_; }
-  /// Warp shuffle (__shfl_xor_sync): other = values of the thread whose rank is rank() ^ mask. All
-  /// threads of the warp must call it. Teams on the host have one thread and get their own values.
+  /// other = values of the thread of this warp whose rank is rank() ^ mask (exchange_in_warp).
   template <int N>
   KOKKOS_FUNCTION void exchange(float const (&value)[N], int mask, float (&other)[N]) const {
-#ifdef __CUDA_ARCH__
-    for (int i = 0; i < N; ++i) other[i] = __shfl_xor_sync(0xFFFFFFFFu, value[i], mask);
-#else
-    for (int i = 0; i < N; ++i) other[i] = value[i];
-    (void)mask;
-#endif
+    for (int i = 0; i < N; ++i) other[i] = exchange_in_warp(value[i], mask);
   }
 
  private:
@@ -141,14 +138,11 @@ struct CallWithScratch {
   }
 };
 
-/// Whether this build's Kokkos has CUDA: for `if constexpr` around code that only such builds need.
-#ifdef KOKKOS_ENABLE_CUDA
-inline constexpr bool kokkos_has_cuda = true;
-#else
-inline constexpr bool kokkos_has_cuda = false;
-#endif
+/// Whether this build's Kokkos has a device space: for `if constexpr` around code that only such
+/// builds need.
+inline constexpr bool kokkos_has_device = !std::is_same_v<DeviceSpace, HostSpace>;
 
-/// Whether kernels have a form for devices next to the host's: in builds for CUDA, and in builds
+/// Whether kernels have a form for devices next to the host's: in builds for GPUs, and in builds
 /// with tests, which run that form on hosts. Host programs would compile it for nothing.
 #ifdef TESSERA_DEVICE_FORMS
 inline constexpr bool has_device_forms = true;
@@ -160,18 +154,16 @@ inline constexpr bool has_device_forms = false;
 /// q.kind() instead, because the memory of a device is also planned by programs without such forms.
 inline bool on_device(Queue const& q) { return has_device_forms && q.kind() == QueueKind::stream; }
 
-#ifdef KOKKOS_ENABLE_CUDA
 /// The Kokkos execution space of a stream, created once per stream and destroyed when Kokkos
-/// finalizes.
-Kokkos::Cuda const& device_space(void* native_stream);
-#endif
+/// finalizes. In builds for GPUs only (device_space_cuda.cpp).
+DeviceSpace const& device_space(void* native_stream);
 
 /// Passes rules as kernel parameters. Without the hint Kokkos copies rules larger than 512 bytes to
 /// constant memory, which has one slot, and the host waits for the previous kernel that used it.
 using ByParameter = Kokkos::Experimental::WorkItemProperty::HintLightWeight_t;
 
 /// Static schedule: neighboring indices run on the same host thread. Worker queues, and stream
-/// queues without CUDA, run the kernel in their own order.
+/// queues of a device in host memory, run the kernel in their own order.
 template <class Space, class Rule>
 void launch_range(Space const& space, char const* name, std::int64_t n, Rule const& rule) {
   using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>,
@@ -193,14 +185,14 @@ void launch_on_host(Queue& q, char const* name, std::int64_t n, Rule const& rule
 template <class Rule>
 void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
   if (n <= 0) return;
-#ifdef KOKKOS_ENABLE_CUDA
-  if (memory::on_cuda(q)) {
-    if (memory::leave_out<Rule>(q, n, rule)) return;
-    Timed const timed(q, name);
-    launch_range(device_space(q.native_stream()), name, n, rule);
-    return memory::check_launch(q, name);
+  if constexpr (kokkos_has_device) {
+    if (memory::on_gpu(q)) {
+      if (memory::leave_out<Rule>(q, n, rule)) return;
+      Timed const timed(q, name);
+      launch_range(device_space(q.native_stream()), name, n, rule);
+      return memory::check_launch(q, name);
+    }
   }
-#endif
   launch_on_host(q, name, n, rule);
 }
 
@@ -209,16 +201,16 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
 template <class Rule>
 void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& rule) {
   if (rows <= 0) return;
-#ifdef KOKKOS_ENABLE_CUDA
-  if (memory::on_cuda(q)) {
-    if (memory::leave_out<CallWithTeam<Rule>>(q, rows, rule)) return;
-    Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(
-        device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
-    Timed const timed(q, name);
-    Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
-    return memory::check_launch(q, name);
+  if constexpr (kokkos_has_device) {
+    if (memory::on_gpu(q)) {
+      if (memory::leave_out<CallWithTeam<Rule>>(q, rows, rule)) return;
+      Kokkos::TeamPolicy<DeviceSpace, ByParameter> const policy(
+          device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
+      Timed const timed(q, name);
+      Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
+      return memory::check_launch(q, name);
+    }
   }
-#endif
   launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
 }
 
@@ -261,23 +253,20 @@ template <int Threads, class Rule>
 void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& rule) {
   if (teams <= 0 || memory::leave_out<CallWithScratch<Rule>>(q, Threads, teams, rule)) return;
   Timed const timed(q, name);
-#ifdef KOKKOS_ENABLE_CUDA
-  if constexpr (Threads > 1) {
+  if constexpr (kokkos_has_device && Threads > 1) {
     launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
     return memory::check_launch(q, name);
   }
-#endif
   if (q.kind() == QueueKind::inline_host)
     return launch_teams<Threads>(HostSpace(), name, teams, rule);
   q.submit([name, teams, rule] { launch_teams<Threads>(HostSpace(), name, teams, rule); });
 }
-/// call(threads) with the team size for this queue as a compile-time constant: `Threads` on CUDA, 1
-/// on the host.
+/// call(threads) with the team size for this queue as a compile-time constant: `Threads` on a
+/// GPU, 1 on the host.
 template <int Threads = threads_per_row, class Call>
 void with_team_size(Queue& q, Call const& call) {
-#ifdef KOKKOS_ENABLE_CUDA
-  if (memory::on_cuda(q)) return call(std::integral_constant<int, Threads>());
-#endif
+  if constexpr (kokkos_has_device)
+    if (memory::on_gpu(q)) return call(std::integral_constant<int, Threads>());
   (void)q;
   call(std::integral_constant<int, 1>());
 }

@@ -7,11 +7,13 @@
 #include <type_traits>
 
 #include "launch/convert.hpp"
+#include "launch/device_code.hpp"
+#include "launch/warp.hpp"
 #include "tessera/core/error.hpp"
 
 /// Unrolls a loop in device code, so that arrays it indexes become registers. Host compilers decide
 /// themselves.
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_DEVICE_CODE)
 #define TESSERA_UNROLL _Pragma("unroll")
 #else
 #define TESSERA_UNROLL
@@ -29,7 +31,7 @@ struct Pack {
   /// Addresses are multiples of `bytes`. Device code uses vector types for the load and the PTX
   /// instruction for the store, because the compiler splits vector assignments.
   TESSERA_FUNCTION void read(T const* from) {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
     if constexpr (bytes == 16) {
       uint4 const v = *reinterpret_cast<uint4 const*>(from);
       word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
@@ -45,7 +47,7 @@ struct Pack {
 #endif
   }
   TESSERA_FUNCTION void write(T* to) const {
-#if defined(__CUDA_ARCH__)
+#if defined(TESSERA_PTX)
     auto const at = __cvta_generic_to_global(to);
     if constexpr (bytes == 16)
       asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word[0]), "r"(word[1]),
@@ -117,9 +119,6 @@ TESSERA_FUNCTION bool shares_boundary(T const* data, int pack, int shift) {
   else
     return elements_past_boundary(data, pack) == shift;
 }
-
-/// Threads of a CUDA warp: they read neighboring packs in one instruction.
-inline constexpr int warp_size = 32;
 
 // Rows of a matrix in packs of 16 bytes, or element by element where width or address does not
 // allow it.

@@ -4,18 +4,19 @@
 
 #include <cstdint>
 
+#include "launch/device_code.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/core/rounding.hpp"
 
-#if defined(__AVX2__) && !defined(__CUDACC__)
+#if defined(__AVX2__) && !defined(TESSERA_DEVICE_COMPILER)
 #include <immintrin.h>
 #define TESSERA_WIDE_PHILOX
 #endif
 
 namespace tessera::kernels::detail {
 
-// The two variants have names of their own: a CUDA build has sources of both kinds, and an inline
-// function must be the same in all.
+// The two variants have names of their own: a build for GPUs has sources of both kinds, and an
+// inline function must be the same in all.
 #ifdef TESSERA_WIDE_PHILOX
 inline namespace wide_philox {
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "launch/device_code.hpp"
 #include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels::detail {
@@ -15,7 +16,7 @@ namespace tessera::kernels::detail {
 /// themselves.
 template <std::size_t numel, class T>
 TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* first) {
-#if defined(__GNUC__) && !defined(__CUDA_ARCH__)
+#if defined(__GNUC__) && !defined(TESSERA_DEVICE_CODE)
   char const* const line = reinterpret_cast<char const*>(first);
   for (std::size_t i = 0; i < numel * sizeof(T); i += 64)
     __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);
@@ -38,7 +39,7 @@ template <std::size_t numel, class T>
 TESSERA_FUNCTION inline void prefetch([[maybe_unused]] T* here,
                                       [[maybe_unused]] PrefetchDistance const& distance) {
   prefetch<numel>(here + distance.elements);
-#if defined(__GNUC__) && !defined(__CUDA_ARCH__)
+#if defined(__GNUC__) && !defined(TESSERA_DEVICE_CODE)
   if (distance.far_bytes == 0) return;
   char const* const line = reinterpret_cast<char const*>(here) + distance.far_bytes;
   for (std::size_t i = 0; i < numel * sizeof(T); i += 64) __builtin_prefetch(line + i, 0, 2);

@@ -1,12 +1,14 @@
 #pragma once
-/// Stores past the caches, from registers. Sources that nvcc compiles store normally: its parser
-/// does not know all of the intrinsics' types.
+/// Stores past the caches, from registers. Sources that a device's compiler translates store
+/// normally: nvcc's parser does not know all of the intrinsics' types.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX__) && !defined(__CUDACC__)
+#include "launch/device_code.hpp"
+
+#if defined(__AVX__) && !defined(TESSERA_DEVICE_COMPILER)
 #include <immintrin.h>
 #define TESSERA_STREAMS_LINES
 #endif

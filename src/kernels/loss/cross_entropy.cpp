@@ -27,6 +27,7 @@ struct CrossEntropy {
   float gradient_scale;
   detail::Smoothing smoothing;
   Score score;
+  bool dynamic = false;
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
@@ -43,7 +44,9 @@ struct CrossEntropy {
     // a thread without elements has sum 0 and no maximum
     float const total = team.sum(sum > 0.0f ? sum * fast_exp(running_max - row_max) : sum);
     float const log_sum = row_max + Kokkos::log(total);
-    float const inverse = 1.0f / total, factor = gradient_scale, uniform = smoothing.uniform;
+    float const weight = dynamic ? Kokkos::exp(x_target - log_sum) : 1.0f;
+    float const inverse = 1.0f / total, factor = gradient_scale * weight,
+                uniform = smoothing.uniform;
     float const all_logits = uniform > 0.0f ? sum_of_logits(team, x) : 0.0f;
     if (gradient != nullptr) {
       // (softmax - onehot) * scale without a comparison per element: the target is corrected
@@ -62,7 +65,7 @@ struct CrossEntropy {
       });
     }
     if (team.rank() == 0)
-      losses[row] = log_sum - smoothing.confidence * x_target - uniform * all_logits;
+      losses[row] = weight * (log_sum - smoothing.confidence * x_target - uniform * all_logits);
   }
 
   /// Before dlogits, which may be the same memory, is written.
@@ -107,7 +110,7 @@ void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In, Score> const
     constexpr int team = decltype(threads)::value;
     detail::TeamCrossEntropy<Out, In, Score, aligned, team> const rule{
         r.losses, r.dlogits,        r.logits,    r.targets, r.columns,
-        r.stride, r.gradient_scale, r.smoothing, r.score};
+        r.stride, r.gradient_scale, r.smoothing, r.score,   r.dynamic};
     detail::parallel_teams<team>(q, name, rows, rule);
   });
 }
@@ -150,7 +153,8 @@ void cross_entropy(Queue& q, CrossEntropyOptions const& options, TensorView loss
             stride,
             options.gradient_scale,
             {1.0f - options.label_smoothing, options.label_smoothing / static_cast<float>(columns)},
-            score};
+            score,
+            options.dynamic};
         run(q, rule, rows);
       };
       if (options.soft_cap > 0.0f)

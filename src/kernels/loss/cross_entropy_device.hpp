@@ -57,6 +57,7 @@ struct TeamCrossEntropy {
   float gradient_scale;
   Smoothing smoothing;
   Score score;
+  bool dynamic = false;
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t row) const {
@@ -79,11 +80,13 @@ struct TeamCrossEntropy {
     sum_over_team<Threads>(team, team.scratch() + team_sum_floats<1, Threads>, total);
     float all_logits[1] = {0.0f};
     if (smoothing.uniform > 0.0f) sum_logits(team, x, all_logits);
+    float const log_sum = row_max + std::log(total[0]);
+    float const weight = dynamic ? std::exp(x_target - log_sum) : 1.0f;
     if (team.rank() == 0)
-      losses[row] = row_max + std::log(total[0]) - smoothing.confidence * x_target -
-                    smoothing.uniform * all_logits[0];
+      losses[row] =
+          weight * (log_sum - smoothing.confidence * x_target - smoothing.uniform * all_logits[0]);
     if (gradient == nullptr) return;
-    float const inverse = 1.0f / total[0];
+    float const inverse = 1.0f / total[0], factor = gradient_scale * weight;
     for (std::int64_t base = 0; base < columns; base += step) {
       float v[width];
       read(v, x, base, team.rank());
@@ -92,7 +95,7 @@ struct TeamCrossEntropy {
         float const probability = fast_exp(v[k] - row_max) * inverse;
         v[k] = (probability - smoothing.uniform -
                 (column_of(base, team.rank(), k) == target ? smoothing.confidence : 0.0f)) *
-               (gradient_scale * score.slope_at(v[k]));
+               (factor * score.slope_at(v[k]));
       }
       write(gradient, v, base, team.rank());
     }

@@ -50,12 +50,12 @@ inline std::int64_t norm_chunks(std::int64_t rows, std::int64_t chunk) {
 }
 
 /// Launches make(threads), the rule of a team that keeps rows in registers. @return false, and no
-/// launch, on other queues than CUDA's and for rows that registers do not hold.
+/// launch, on queues other than a GPU's and for rows that registers do not hold.
 template <class T, class Make, class... Data>
 bool run_in_registers(Queue& q, char const* name, std::int64_t columns, Make const& make,
                       Data const*... data) {
-  if (!memory::on_cuda(q) || !fits_registers<T>(columns, data...)) return false;
-  if constexpr (kokkos_has_cuda)
+  if (!memory::on_gpu(q) || !fits_registers<T>(columns, data...)) return false;
+  if constexpr (kokkos_has_device)
     with_norm_team<T>(columns, [&](auto threads) {
       auto const rule = make(threads);
       parallel_teams<decltype(threads)::value>(q, name, rule.teams(), rule);

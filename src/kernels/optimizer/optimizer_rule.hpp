@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/device_code.hpp"
 #include "launch/pack.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
@@ -28,7 +29,7 @@ namespace tessera::kernels::detail {
 /// a * b + c rounded once where the processor can. Said explicitly, so that an element's result
 /// does not depend on whether the compiler put it into a vector loop or its remainder.
 KOKKOS_INLINE_FUNCTION float multiply_add(float a, float b, float c) {
-#if defined(__FMA__) || defined(__CUDA_ARCH__) || defined(__ARM_FEATURE_FMA)
+#if defined(__FMA__) || defined(TESSERA_DEVICE_CODE) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);
 #else
   return a * b + c;

@@ -31,7 +31,8 @@ struct QuantizedRun {
   std::int64_t first_tile = 0;  ///< first item of this run, in the launch
 };
 
-/// The elements of a chunk that one thread has: all of them on the host, every 32nd in a warp.
+/// The elements of a chunk that one thread has: all of them on the host, every warp_size-th in a
+/// warp.
 template <class Rule>
 struct QuantizedChunks {
   static constexpr int max_runs =
@@ -65,8 +66,8 @@ struct QuantizedChunks {
     Coefficients c;
     if (!decide(c)) return;
     Run const& r = run_with(run, runs, item);
-    std::int64_t const k = (item - r.first_tile) * chunks_of_item + team.rank() / 32;
-    if (k * quantization_chunk < r.numel) update<32>(c, r, k, team.rank() % 32, team);
+    std::int64_t const k = (item - r.first_tile) * chunks_of_item + team.rank() / warp_size;
+    if (k * quantization_chunk < r.numel) update<warp_size>(c, r, k, team.rank() % warp_size, team);
   }
 
  private:
@@ -238,7 +239,7 @@ void check_run(QuantizedRun<Rule> const& run, char const* name) {
 template <class Rule>
 void launch_quantized(Queue& q, QuantizedStep<Rule> const& step) {
   using Chunks = QuantizedChunks<Rule>;
-  bool const on_device = kokkos_has_cuda && memory::on_cuda(q);
+  bool const on_device = kokkos_has_device && memory::on_gpu(q);
   Chunks empty{step.coefficients,
                step.control,
                {},
@@ -254,7 +255,8 @@ void launch_quantized(Queue& q, QuantizedStep<Rule> const& step) {
   };
   for_batches(empty, step.runs, items_of, [&](Chunks const& batch, std::int64_t items) {
     if (!on_device) return launch_on_host(q, step.name, items, batch);
-    if constexpr (kokkos_has_cuda) parallel_teams<32 * Chunks::warps>(q, step.name, items, batch);
+    if constexpr (kokkos_has_device)
+      parallel_teams<warp_size * Chunks::warps>(q, step.name, items, batch);
   });
 }
 

@@ -1,10 +1,9 @@
 #pragma once
-/// The calls that this layer makes to a device runtime, and what its errors mean. cuda_api.cpp
-/// implements them by CUDA; the tests have a fake device on host memory.
+/// The calls that this layer makes to a device runtime. cuda/cuda_api.cpp implements them by CUDA;
+/// the tests have a fake device on host memory.
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 
 #include "tessera/memory/device.hpp"
 
@@ -67,7 +66,7 @@ class DeviceApi {
     return (void)begin, (void)end, 0.0;
   }
 
-  /// An executable CUDA graph.
+  /// An executable graph.
   using Graph = void*;
   /// Work enqueued on the stream from now on is captured, not executed.
   virtual void begin_capture(Stream stream) = 0;
@@ -89,32 +88,11 @@ DeviceApi* device_api_or_null();
 /// Replaces the runtime in tests and returns the previous one. Null: the runtime of the build.
 DeviceApi* replace_device_api(DeviceApi* api);
 
-/// Null in builds without CUDA.
-DeviceApi* cuda_api();
-/// CUDART_VERSION of this build, 13000 for 13.0; 0 without CUDA.
-int cuda_api_version();
-/// Multiprocessors of a device; 0 without CUDA.
-int cuda_multiprocessors(int ordinal);
-
-/// Meaning of CUDA runtime errors for a run. Numbers are those of cudaError_t ("CUDA
-/// Runtime API", "Data types used by CUDA Runtime"), which are stable.
-struct DeviceFault {
-  bool hardware;       ///< the device or a link has failed: stop calling it and exclude the node
-  char const* advice;  ///< what to try
-};
-DeviceFault fault_of(int cuda_error);
-
-/// Throws PeerLostError (exit code 69) for hardware, ConfigError (78) for drivers and
-/// architectures, else InternalError (70). The message has the call, the error text of CUDA and the
-/// advice.
-[[noreturn]] void throw_fault(int cuda_error, char const* call, char const* name, char const* text);
-
-/// @param built_for "80 90": SASS for each architecture and PTX for the last. SASS runs on devices
-/// of the same major and the same or a higher minor compute capability; the driver compiles PTX for
-/// any later device. "CUDA C++ Programming Guide", 3.1.2 and 3.1.3.
-bool kernels_run_on(std::string_view built_for, int major, int minor);
-
-/// @throws ConfigError naming the device, the architectures of the build and the option to set
-void require_architecture(DeviceInfo const& device, std::string_view built_for);
+/// The runtime of this build; null in builds without GPU support.
+DeviceApi* gpu_api();
+/// See device_runtime_version().
+int gpu_api_version();
+/// Multiprocessors of a device; 0 without GPU support.
+int gpu_multiprocessors(int ordinal);
 
 }  // namespace tessera::memory::detail

@@ -102,8 +102,8 @@ void* DeviceMemory::allocate(std::size_t bytes) {
     if (std::find(capturing_.begin(), capturing_.end(), stream) == capturing_.end())
       order_after_pool(stream);
   TESSERA_VALIDATE(capturing_.empty() || synchronize_pool(capture_timeout), InternalError,
-                   "memory allocated during a CUDA graph capture was not zeroed within ",
-                   capture_timeout.count(), " s; train without --cuda_graphs");
+                   "memory allocated during a graph capture was not zeroed within ",
+                   capture_timeout.count(), " s; train without --device_graphs");
   return data;
 }
 

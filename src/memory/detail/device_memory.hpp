@@ -52,14 +52,14 @@ class DeviceMemory {
   void free_pinned(void* data, std::size_t bytes) noexcept;
 
   /// True when all work enqueued so far on every stream completes within @p time. False immediately
-  /// during a CUDA graph capture: its work is not enqueued yet.
+  /// during a graph capture: its work is not enqueued yet.
   bool wait_for_streams(std::chrono::milliseconds time);
 
   /// Registers a stream before its first work on device memory, and removes it after its last.
   void open(DeviceApi::Stream stream);
   void close(DeviceApi::Stream stream) noexcept;
 
-  /// Scope of a CUDA graph capture on @p stream, in which no events may be recorded. Memory freed
+  /// Scope of a graph capture on @p stream, in which no events may be recorded. Memory freed
   /// during the capture is freed at the end of the scope, after the graph was launched. Memory
   /// allocated during it is zeroed when allocate() returns.
   class CaptureScope {

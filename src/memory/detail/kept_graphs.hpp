@@ -1,5 +1,5 @@
 #pragma once
-/// The CUDA graphs that a queue keeps for one shape of Queue::run_as_graph(): which one holds the
+/// The device graphs that a queue keeps for one shape of Queue::run_as_graph(): which one holds the
 /// same launches, and which one a new capture replaces.
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 #pragma once
-/// What a piece of work launches. By it Queue::run_as_graph() finds out that a kept CUDA graph
+/// What a piece of work launches. By it Queue::run_as_graph() finds out that a kept device graph
 /// holds the same work.
 
 #include <cstddef>

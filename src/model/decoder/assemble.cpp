@@ -112,6 +112,7 @@ LmHead make_head(UnitSpec& unit, DecoderDescription const& d) {
               {.width = d.embedding.width,
                .vocabulary = d.head_outputs > 0 ? d.head_outputs : d.embedding.vocabulary,
                .label_smoothing = d.label_smoothing,
+               .dynamic_loss = d.dynamic_loss,
                .soft_cap = d.logit_cap});
   if (!d.tied) head.own_projection(unit, d.names.head, d.head_stddev);
   if (!d.names.head_bias.empty()) head.own_bias(unit, d.names.head_bias);

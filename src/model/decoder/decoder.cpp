@@ -136,10 +136,24 @@ HostCheckpoints::Blocks Decoder::trained_blocks() const {
   return {std::min(first, parts_.layers.size()), parts_.layers.size(), parts_.width};
 }
 
+bool Decoder::measures_tokens(Batch const& batch) const {
+  return !has_own_head() && batch.metrics != nullptr;
+}
+
+/// Positions that a row needs: those of its longest document where they count from 0 in each.
+std::int64_t Decoder::longest_document(Batch const& batch) const {
+  if (!batch.documents || !parts_.documents.reset_position_ids) return batch.sequence;
+  std::int64_t longest = 0;
+  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
+    longest = std::max(longest, i % batch.sequence - batch.documents[i] + 1);
+  return longest;
+}
+
 void Decoder::check(Batch const& batch) const {
   TESSERA_VALIDATE(batch.rows >= 1 && batch.sequence >= 1, ConfigError, "a batch of ", batch.rows,
                    " rows of ", batch.sequence, " tokens: both must be at least 1");
-  TESSERA_VALIDATE(batch.sequence <= parts_.positions, ConfigError, "rows of ", batch.sequence,
+  std::int64_t const longest = longest_document(batch);
+  TESSERA_VALIDATE(longest <= parts_.positions, ConfigError, "rows of ", longest,
                    " tokens, but the model has positions for ", parts_.positions,
                    "; use a block_size of at most ", parts_.positions,
                    " or train a model with a larger ", parts_.positions_field, " from scratch");
@@ -173,8 +187,9 @@ PassContext Decoder::begin(Batch const& batch, PassBuffers& place, Queue& comput
                    .sequence = batch.sequence,
                    .stream_dtype = parts_.dtype};
   if (place.rotary)
-    pass.rotary =
-        place.rotary->stage(pass, pass.sequence, batch.tokens ? Staging::real : Staging::planned);
+    pass.rotary = batch.tokens ? place.rotary->stage(pass, pass.sequence, Staging::real,
+                                                     longest_document(batch))
+                               : place.rotary->stage(pass, pass.sequence, Staging::planned);
   return pass;
 }
 
@@ -208,14 +223,20 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   if (pass.recompute == Recompute::light && !parts_.layers.empty())
     pass.shared = parts_.layers.front()->share(pass);
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
-
+  bool const measures = measures_tokens(batch);
   Inputs const inputs = stage(pass, place, batch, PassKind::training);
-  TensorView const losses = pass.allocate_fp32(pass.positions());
+  auto const by_position = [&](bool wanted) {
+    return wanted ? pass.allocate_fp32(pass.positions()) : TensorView{};
+  };
+  TensorView const losses = by_position(true), hits = by_position(measures),
+                   entropy = by_position(measures);
   TensorView const stream =
       pass.allocate_stream(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
   if (settings.between_layers) settings.between_layers();
-  train_head(pass, settings.gradient_scale, {losses, stream}, hidden, inputs, params);
+  train_head(pass, settings.gradient_scale, {losses, stream, hits, entropy}, hidden, inputs,
+             params);
+  if (measures) place.losses.sum(compute, hits, entropy, batch.metrics);
   backward_blocks(pass, settings, stream, params);
   backward_embedding(pass, inputs, stream, params);
   return place.losses.sum(compute, losses);
@@ -342,17 +363,24 @@ LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::Wei
   ArenaScope const scope(place.arena);
   PassContext pass = begin(batch, place, compute);
   Inputs const inputs = stage(pass, place, batch, PassKind::forward);
-  TensorView const losses = pass.allocate_fp32(pass.positions()),
-                   hits = batch.hits && !has_own_head() ? pass.allocate_fp32(pass.positions())
-                                                        : TensorView{};
+  bool const measures = measures_tokens(batch);
+  auto const by_position = [&](bool wanted) {
+    return wanted ? pass.allocate_fp32(pass.positions()) : TensorView{};
+  };
+  TensorView const losses = by_position(true),
+                   hits = by_position(measures || (batch.hits && !has_own_head())),
+                   entropy = by_position(measures);
   TensorView const hidden = run_forward(pass, inputs.tokens, params);
   {
     HeadWeights const weights =
         acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
-    parts_.head.losses(pass, weights.own, weights.projection, {.losses = losses, .hits = hits},
+    parts_.head.losses(pass, weights.own, weights.projection,
+                       {.losses = losses, .hits = hits, .entropy = entropy},
                        {hidden, inputs.targets, inputs.loss});
   }
-  if (!hits.empty()) *batch.hits = std::llround(place.losses.sum(compute, hits).value());
+  if (measures) place.losses.sum(compute, hits, entropy, batch.metrics);
+  if (batch.hits && !hits.empty())
+    *batch.hits = std::llround(place.losses.sum(compute, hits).value());
   return place.losses.sum(compute, losses);
 }
 
@@ -446,7 +474,9 @@ std::size_t Decoder::activation_bytes(PlannedPass const& pass, memory::MemorySpa
   memory::PlanningQueue queue(space);
   PlanningParams own(parts_.units, parts_.dtype);
   PassBuffers place = make_buffers("planned", space);
-  Batch const batch{nullptr, pass.rows, pass.sequence, 0};
+  TokenMetrics metrics;
+  Batch batch{nullptr, pass.rows, pass.sequence, 0};
+  if (pass.measures_tokens) batch.metrics = &metrics;
   if (pass.kind == memory::Pass::evaluation)
     evaluate_in(place, batch, pass.weights ? *pass.weights : own, queue);
   else

@@ -51,6 +51,7 @@ class Decoder final : public CausalLm {
   std::int64_t max_positions() const override { return parts_.positions; }
   std::int64_t predictions(Batch const& batch) const override {
     if (has_own_head()) return batch.rows;
+    if (batch.labels) return count_labels(batch.labels, batch.rows, batch.sequence);
     return count_predictions({batch.tokens, batch.rows, batch.sequence}, parts_.documents);
   }
   bool predictions_vary() const override {
@@ -92,6 +93,8 @@ class Decoder final : public CausalLm {
   UnitIndex head_unit() const { return unit_of_block(parts_.layers.size()); }
   std::vector<UnitIndex> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
+  bool measures_tokens(Batch const& batch) const;
+  std::int64_t longest_document(Batch const& batch) const;
   void check_tokens(std::int32_t const* tokens, std::int64_t rows, std::int64_t sequence) const;
   void check(DecodeBatch const& batch, KeyValueCache const& cache) const;
   /// Buffers of a pass, in the memory space of a queue's kernels.

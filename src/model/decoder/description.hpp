@@ -44,6 +44,7 @@ struct DecoderDescription {
   Residual residual = Residual::sequential;
   double residual_dropout = 0.0;
   double label_smoothing = 0.0;           ///< label smoothing of the loss
+  bool dynamic_loss = false;              ///< token losses times their probability
   double logit_cap = 0.0;                 ///< logit cap of the head; 0: off
   bool tied = true;                       ///< the head's weights are those of the token embedding
   double head_stddev = 0.02;              ///< initial weights of a head that is not tied

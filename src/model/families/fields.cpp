@@ -177,6 +177,7 @@ void apply_options(DecoderDescription& description, ModelOptions const& options)
                    ConfigError, "a model in ", name_of(dtype),
                    " is not supported; use fp32, bf16 or fp16");
   description.label_smoothing = options.label_smoothing;
+  description.dynamic_loss = options.dynamic_loss;
   description.embedding.noise_alpha = options.neftune_noise_alpha;
   description.frozen = options.frozen_parameters;
   description.documents = options.documents;

@@ -74,22 +74,10 @@ DecoderDescription describe_gemma2(ConfigTree const& config) {
 
 }  // namespace
 
-Family const& gemma_family() {
-  static Family const family{.model_type = "gemma",
-                             .architecture = "GemmaForCausalLM",
-                             .default_config = gemma_defaults,
-                             .aliases = {},
-                             .describe = describe_gemma};
-  return family;
-}
+Family gemma_family() { return {"gemma", "GemmaForCausalLM", gemma_defaults, {}, describe_gemma}; }
 
-Family const& gemma2_family() {
-  static Family const family{.model_type = "gemma2",
-                             .architecture = "Gemma2ForCausalLM",
-                             .default_config = gemma2_defaults,
-                             .aliases = {},
-                             .describe = describe_gemma2};
-  return family;
+Family gemma2_family() {
+  return {"gemma2", "Gemma2ForCausalLM", gemma2_defaults, {}, describe_gemma2};
 }
 
 }  // namespace tessera::model::detail

@@ -87,16 +87,15 @@ DecoderDescription read_gpt2(Fields const& fields) {
   return d;
 }
 
-Family const& gpt2_family() {
-  static Family const family{.model_type = "gpt2",
-                             .architecture = "GPT2LMHeadModel",
-                             .default_config = default_config,
-                             .aliases = {{"hidden_size", "n_embd"},
-                                         {"max_position_embeddings", "n_positions"},
-                                         {"num_attention_heads", "n_head"},
-                                         {"num_hidden_layers", "n_layer"}},
-                             .describe = describe};
-  return family;
+Family gpt2_family() {
+  return {.model_type = "gpt2",
+          .architecture = "GPT2LMHeadModel",
+          .default_config = default_config,
+          .aliases = {{"hidden_size", "n_embd"},
+                      {"max_position_embeddings", "n_positions"},
+                      {"num_attention_heads", "n_head"},
+                      {"num_hidden_layers", "n_layer"}},
+          .describe = describe};
 }
 
 }  // namespace tessera::model::detail

@@ -32,13 +32,12 @@ DecoderDescription describe_gpt_bigcode(ConfigTree const& config) {
 
 }  // namespace
 
-Family const& gpt_bigcode_family() {
-  static Family const family{.model_type = "gpt_bigcode",
-                             .architecture = "GPTBigCodeForCausalLM",
-                             .default_config = gpt_bigcode_defaults,
-                             .aliases = gpt2_family().aliases,
-                             .describe = describe_gpt_bigcode};
-  return family;
+Family gpt_bigcode_family() {
+  return {.model_type = "gpt_bigcode",
+          .architecture = "GPTBigCodeForCausalLM",
+          .default_config = gpt_bigcode_defaults,
+          .aliases = gpt2_family().aliases,
+          .describe = describe_gpt_bigcode};
 }
 
 }  // namespace tessera::model::detail

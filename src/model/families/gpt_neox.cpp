@@ -65,13 +65,8 @@ DecoderDescription describe_gpt_neox(ConfigTree const& config) {
 
 }  // namespace
 
-Family const& gpt_neox_family() {
-  static Family const family{.model_type = "gpt_neox",
-                             .architecture = "GPTNeoXForCausalLM",
-                             .default_config = gpt_neox_defaults,
-                             .aliases = {},
-                             .describe = describe_gpt_neox};
-  return family;
+Family gpt_neox_family() {
+  return {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox_defaults, {}, describe_gpt_neox};
 }
 
 }  // namespace tessera::model::detail

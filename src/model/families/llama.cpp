@@ -185,40 +185,14 @@ void read_layer_windows(DecoderDescription& d, ConfigTree const& config,
   }
 }
 
-Family const& llama_family() {
-  static Family const family{.model_type = "llama",
-                             .architecture = "LlamaForCausalLM",
-                             .default_config = llama_defaults,
-                             .aliases = {},
-                             .describe = describe_llama};
-  return family;
+Family llama_family() { return {"llama", "LlamaForCausalLM", llama_defaults, {}, describe_llama}; }
+
+Family mistral_family() {
+  return {"mistral", "MistralForCausalLM", mistral_defaults, {}, describe_mistral};
 }
 
-Family const& mistral_family() {
-  static Family const family{.model_type = "mistral",
-                             .architecture = "MistralForCausalLM",
-                             .default_config = mistral_defaults,
-                             .aliases = {},
-                             .describe = describe_mistral};
-  return family;
-}
+Family qwen2_family() { return {"qwen2", "Qwen2ForCausalLM", qwen2_defaults, {}, describe_qwen2}; }
 
-Family const& qwen2_family() {
-  static Family const family{.model_type = "qwen2",
-                             .architecture = "Qwen2ForCausalLM",
-                             .default_config = qwen2_defaults,
-                             .aliases = {},
-                             .describe = describe_qwen2};
-  return family;
-}
-
-Family const& qwen3_family() {
-  static Family const family{.model_type = "qwen3",
-                             .architecture = "Qwen3ForCausalLM",
-                             .default_config = qwen3_defaults,
-                             .aliases = {},
-                             .describe = describe_qwen3};
-  return family;
-}
+Family qwen3_family() { return {"qwen3", "Qwen3ForCausalLM", qwen3_defaults, {}, describe_qwen3}; }
 
 }  // namespace tessera::model::detail

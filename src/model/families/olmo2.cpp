@@ -28,13 +28,6 @@ DecoderDescription describe_olmo2(ConfigTree const& config) {
 
 }  // namespace
 
-Family const& olmo2_family() {
-  static Family const family{.model_type = "olmo2",
-                             .architecture = "Olmo2ForCausalLM",
-                             .default_config = olmo2_defaults,
-                             .aliases = {},
-                             .describe = describe_olmo2};
-  return family;
-}
+Family olmo2_family() { return {"olmo2", "Olmo2ForCausalLM", olmo2_defaults, {}, describe_olmo2}; }
 
 }  // namespace tessera::model::detail

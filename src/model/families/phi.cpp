@@ -58,22 +58,8 @@ DecoderDescription describe_phi3(ConfigTree const& config) {
 
 }  // namespace
 
-Family const& phi_family() {
-  static Family const family{.model_type = "phi",
-                             .architecture = "PhiForCausalLM",
-                             .default_config = phi_defaults,
-                             .aliases = {},
-                             .describe = describe_phi};
-  return family;
-}
+Family phi_family() { return {"phi", "PhiForCausalLM", phi_defaults, {}, describe_phi}; }
 
-Family const& phi3_family() {
-  static Family const family{.model_type = "phi3",
-                             .architecture = "Phi3ForCausalLM",
-                             .default_config = phi3_defaults,
-                             .aliases = {},
-                             .describe = describe_phi3};
-  return family;
-}
+Family phi3_family() { return {"phi3", "Phi3ForCausalLM", phi3_defaults, {}, describe_phi3}; }
 
 }  // namespace tessera::model::detail

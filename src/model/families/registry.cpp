@@ -9,6 +9,7 @@
 #include "families/fields.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::model {
 namespace {
@@ -16,19 +17,20 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 13> families() {
+std::array<Family, 13> const& families() {
   using namespace detail;
-  return {&gpt2_family(),  &gpt_bigcode_family(), &llama_family(),    &mistral_family(),
-          &qwen2_family(), &qwen3_family(),       &gpt_neox_family(), &starcoder2_family(),
-          &phi_family(),   &phi3_family(),        &olmo2_family(),    &gemma_family(),
-          &gemma2_family()};
+  static std::array<Family, 13> const all{
+      gpt2_family(),  gpt_bigcode_family(), llama_family(),      mistral_family(), qwen2_family(),
+      qwen3_family(), gpt_neox_family(),    starcoder2_family(), phi_family(),     phi3_family(),
+      olmo2_family(), gemma_family(),       gemma2_family()};
+  return all;
 }
 
 Family const& family_of(std::string const& model_type) {
   std::string supported;
-  for (Family const* family : families()) {
-    if (family->model_type == model_type) return *family;
-    supported += (supported.empty() ? "" : ", ") + std::string(family->model_type);
+  for (Family const& family : families()) {
+    if (family.model_type == model_type) return family;
+    supported += (supported.empty() ? "" : ", ") + std::string(family.model_type);
   }
   throw ConfigError(
       concat("model_type '", model_type, "' is not supported; supported: ", supported));
@@ -147,14 +149,12 @@ ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
   ConfigTree const defaults = default_config_of(family);
   config = complete(family, config);
   std::vector<std::string> unknown;
-  for (std::size_t begin = 0; begin < overrides.size();) {
-    std::size_t const end = std::min(overrides.find(',', begin), overrides.size());
-    std::string const item = overrides.substr(begin, end - begin);
+  if (overrides.empty()) return config;
+  for (auto const& item : split(overrides, ',')) {
     std::size_t const equals = item.find('=');
     TESSERA_VALIDATE(equals != std::string::npos && equals > 0, ConfigError, "config_overrides: '",
                      item, "' is not of the form field=value; example: n_embd=256,n_layer=4");
     std::string const field(resolve(family, item.substr(0, equals)));
-    begin = end + 1;
     if (!config.contains(field)) {
       unknown.push_back(field);
       continue;

@@ -31,13 +31,8 @@ DecoderDescription describe_starcoder2(ConfigTree const& config) {
 
 }  // namespace
 
-Family const& starcoder2_family() {
-  static Family const family{.model_type = "starcoder2",
-                             .architecture = "Starcoder2ForCausalLM",
-                             .default_config = starcoder2_defaults,
-                             .aliases = {},
-                             .describe = describe_starcoder2};
-  return family;
+Family starcoder2_family() {
+  return {"starcoder2", "Starcoder2ForCausalLM", starcoder2_defaults, {}, describe_starcoder2};
 }
 
 }  // namespace tessera::model::detail

@@ -20,6 +20,12 @@ void find_positions(TokenRows const& rows, std::int32_t eod_token, std::int32_t*
     positions[i] = static_cast<std::int32_t>(i % rows.sequence) - positions[i];
 }
 
+std::int64_t count_labels(std::int32_t const* labels, std::int64_t rows, std::int64_t sequence) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < rows * sequence; ++i) count += i % sequence != 0 && labels[i] >= 0;
+  return count;
+}
+
 std::int64_t count_predictions(TokenRows const& rows, DocumentOptions const& documents) {
   std::int64_t count = rows.rows * (rows.sequence - 1);
   if (!documents.eod_mask_loss) return count;

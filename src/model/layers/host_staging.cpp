@@ -20,12 +20,13 @@ namespace {
 
 constexpr std::int64_t place_numel = sizeof(kernels::DropoutPlace) / sizeof(std::int32_t);
 
-/// The next token of each row; -1 after a row's last token, and after a document's if that is not
+/// The next label of each row; -1 after a row's last token, and after a document's if that is not
 /// predicted.
 void shift(Batch const& batch, DocumentOptions const& documents, std::int32_t* targets) {
+  auto const* const labels = batch.labels ? batch.labels : batch.tokens;
   for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i) {
     bool const masked = documents.eod_mask_loss && batch.tokens[i] == documents.eod_token;
-    targets[i] = masked || (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
+    targets[i] = masked || (i + 1) % batch.sequence == 0 ? -1 : labels[i + 1];
   }
 }
 
@@ -66,9 +67,15 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
   fill(inputs.tokens, [&](auto* out) { std::copy(batch.tokens, batch.tokens + count, out); });
   fill(inputs.targets, [&](auto* out) { shift(batch, documents, out); });
   fill(inputs.order, [&](auto* out) { kernels::order_by_token(out, batch.tokens, count); });
-  fill(inputs.documents, [&](auto* out) { find_documents(rows, documents.eod_token, out); });
+  auto const document_starts = [&](std::int32_t* out) {
+    if (!batch.documents) return find_documents(rows, documents.eod_token, out);
+    std::copy(batch.documents, batch.documents + count, out);
+  };
+  fill(inputs.documents, document_starts);
   fill(inputs.positions, [&](auto* out) {
-    find_positions(rows, documents.eod_token, out);
+    document_starts(out);
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] = static_cast<std::int32_t>(i % batch.sequence) - out[i];
     positions = out;
   });
   fill(inputs.position_order, [&](auto* out) { kernels::order_by_token(out, positions, count); });
@@ -147,11 +154,11 @@ std::int64_t RotaryStaging::frequencies_of(std::int64_t sequence) const {
 }
 
 kernels::RotaryTables RotaryStaging::stage(PassContext const& pass, std::int64_t positions,
-                                           Staging staging) {
+                                           Staging staging, std::optional<std::int64_t> longest) {
   TensorView const cos = pass.arena.allocate(Dtype::fp32, {positions, columns()}),
                    sin = pass.arena.allocate(Dtype::fp32, {positions, columns()});
   if (staging == Staging::planned) return {cos, sin};
-  Slot& slot = slot_for(pass, positions);
+  Slot& slot = slot_for(pass, positions, longest.value_or(positions));
   auto const* const from = static_cast<float const*>(slot.buffer.data());
   memory::copy(pass.compute, cos.as<float>(), from, cos.bytes());
   memory::copy(pass.compute, sin.as<float>(), from + slot.positions * columns(), sin.bytes());
@@ -159,8 +166,9 @@ kernels::RotaryTables RotaryStaging::stage(PassContext const& pass, std::int64_t
   return {cos, sin};
 }
 
-RotaryStaging::Slot& RotaryStaging::slot_for(PassContext const& pass, std::int64_t positions) {
-  std::int64_t const sequence = frequencies_of(positions);
+RotaryStaging::Slot& RotaryStaging::slot_for(PassContext const& pass, std::int64_t positions,
+                                             std::int64_t longest) {
+  std::int64_t const sequence = frequencies_of(longest);
   for (Slot& slot : slots_)
     if (slot.positions >= positions && slot.sequence == sequence) return slot;
   Slot& slot = slots_[next_++ % slots_.size()];

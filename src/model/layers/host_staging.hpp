@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "layers/pass.hpp"
@@ -59,6 +60,11 @@ class LossReadback {
  public:
   /// Enqueues the sum of @p losses [positions] fp32.
   LossSum sum(Queue& compute, ConstTensorView losses);
+  /// Enqueues the sums of what the head has measured.
+  void sum(Queue& compute, ConstTensorView hits, ConstTensorView entropy, TokenMetrics* out) {
+    out->hits = std::make_shared<LossSum>(sum(compute, hits));
+    out->entropy = std::make_shared<LossSum>(sum(compute, entropy));
+  }
 
  private:
   struct Slot {
@@ -79,8 +85,10 @@ class RotaryStaging {
  public:
   explicit RotaryStaging(kernels::RotaryOptions options) : options_(options) {}
 
-  /// Tables of @p positions from 0 on in the arena of the pass.
-  kernels::RotaryTables stage(PassContext const& pass, std::int64_t positions, Staging staging);
+  /// Tables of @p positions from 0 on in the arena of the pass. Frequencies that depend on the
+  /// length are those of @p longest positions; none: of all.
+  kernels::RotaryTables stage(PassContext const& pass, std::int64_t positions, Staging staging,
+                              std::optional<std::int64_t> longest = {});
 
  private:
   struct Slot {
@@ -89,7 +97,7 @@ class RotaryStaging {
     std::int64_t sequence = 0;   ///< whose frequencies they have
     memory::Event copied;        ///< the slot may be written again after it
   };
-  Slot& slot_for(PassContext const& pass, std::int64_t positions);
+  Slot& slot_for(PassContext const& pass, std::int64_t positions, std::int64_t longest);
   void fill(Slot& slot, PassContext const& pass) const;
   /// Frequencies of dynamic scaling and longrope depend on the length; all others are those of
   /// length 0.

@@ -31,6 +31,11 @@ TensorView first_columns(TensorView const& rows, std::int64_t columns) {
   return {rows.data(), rows.dtype(), {rows.dim(0), columns}};
 }
 
+/// Rows of a list that may be empty.
+TensorView part_of(TensorView const& all, std::int64_t first, std::int64_t count) {
+  return all.empty() ? TensorView{} : all.rows(first, count);
+}
+
 LmHead::Projection in_pass_dtype(PassContext const& pass, LmHead::Projection projection) {
   projection.weight = pass.in_dtype(pass.dtype, projection.weight);
   projection.bias = pass.in_dtype(pass.dtype, projection.bias);
@@ -85,6 +90,14 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
   // a soft cap changes no order
   if (!chunk.hits.empty())
     kernels::top1_hits(pass.compute, chunk.hits, chunk.logits, chunk.targets, options_.vocabulary);
+  kernels::CrossEntropyOptions const options{
+      .gradient_scale = gradient_scale,
+      .vocabulary = options_.vocabulary,
+      .soft_cap = static_cast<float>(options_.soft_cap),
+      .label_smoothing = static_cast<float>(options_.label_smoothing),
+      .dynamic = options_.dynamic_loss};
+  if (!chunk.entropy.empty())
+    kernels::token_entropy(pass.compute, options, chunk.entropy, chunk.logits, chunk.targets);
   TESSERA_VALIDATE(!chunk.loss || options_.soft_cap == 0.0, ConfigError,
                    "a loss of one's own gets logits without a soft cap, but the model's head has "
                    "one of ",
@@ -97,12 +110,8 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
                                               .targets = chunk.targets,
                                               .vocabulary = options_.vocabulary,
                                               .gradient_scale = gradient_scale});
-  kernels::cross_entropy(pass.compute,
-                         {.gradient_scale = gradient_scale,
-                          .vocabulary = options_.vocabulary,
-                          .soft_cap = static_cast<float>(options_.soft_cap),
-                          .label_smoothing = static_cast<float>(options_.label_smoothing)},
-                         chunk.losses, chunk.dlogits, chunk.logits, chunk.targets);
+  kernels::cross_entropy(pass.compute, options, chunk.losses, chunk.dlogits, chunk.logits,
+                         chunk.targets);
 }
 
 void LmHead::losses(PassContext const& pass, WeightLease const& weights,
@@ -125,7 +134,8 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
            buffers.logits.rows(0, count),
            normed.rows(begin, count),
            targets.rows(begin, count),
-           to.hits.empty() ? TensorView{} : to.hits.rows(begin, count)});
+           part_of(to.hits, begin, count),
+           part_of(to.entropy, begin, count)});
   });
 }
 
@@ -147,7 +157,8 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
     TensorView const dlogits = buffers.dlogits.rows(0, count);
     score(pass, weights, gradient_scale,
           {first, loss, to.losses.rows(first, count), dlogits, buffers.logits.rows(0, count),
-           normed.rows(first, count), targets.rows(first, count)});
+           normed.rows(first, count), targets.rows(first, count), part_of(to.hits, first, count),
+           part_of(to.entropy, first, count)});
     TensorView const dpart = first_columns(dlogits, options_.vocabulary);
     kernels::gemm(pass.compute, {.row_a = row}, dnormed.rows(first, count), dpart, weights.weight);
     if (!projection.gradient.empty())

@@ -27,6 +27,7 @@ class LmHead {
     std::int64_t width = 0;
     std::int64_t vocabulary = 0;
     double label_smoothing = 0.0;               ///< see kernels::CrossEntropyOptions
+    bool dynamic_loss = false;                  ///< see kernels::CrossEntropyOptions::dynamic
     double soft_cap = 0.0;                      ///< logits x become cap tanh(x / cap); 0: off
     std::optional<std::int64_t> chunk_bytes{};  ///< most bytes of a chunk; none: as below
   };
@@ -50,6 +51,7 @@ class LmHead {
     TensorView dhidden{};  ///< [R, width], overwritten, scaled by the gradient scale
     /// [R] fp32, overwritten: 1 where the target is the most likely token; or empty.
     TensorView hits{};
+    TensorView entropy{};  ///< [R] fp32, overwritten, of the predictions; or empty
   };
 
   /// Losses, bit for bit those of train(), and hits unless empty.
@@ -91,7 +93,7 @@ class LmHead {
     LogitLoss* loss = nullptr;
     TensorView losses, dlogits, logits;  ///< dlogits may be empty
     ConstTensorView normed, targets;
-    TensorView hits{};  ///< may be empty
+    TensorView hits{}, entropy{};  ///< may be empty
   };
   void score(PassContext const& pass, Projection const& projection, float gradient_scale,
              Chunk const& chunk) const;

@@ -37,7 +37,7 @@ ConfigTree tuned_run(config::TrainingArguments const& arguments, Choice const& c
 struct TrialContext {
   comm::Collectives& comm;
   int ranks_on_node = 1;
-  bool cuda_graphs = false;
+  bool device_graphs = false;
   std::int64_t warm_up_steps = 2, measured_steps = 2;  ///< at least
   double measured_seconds = 0.0;  ///< measured steps take at least so long together
 };

@@ -21,7 +21,7 @@ namespace tessera::plan {
 /// Bytes that a rank may use; 0: not known, so that everything fits.
 struct Limits {
   std::int64_t device = 0, host = 0, nvme = 0;
-  /// Bytes of device and host that the process itself needs: CUDA context, NCCL, libraries.
+  /// Bytes of device and host that the process itself needs: the device's context, NCCL, libraries.
   std::int64_t device_reserved = 0, host_reserved = 0;
 };
 

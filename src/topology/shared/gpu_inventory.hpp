@@ -38,7 +38,7 @@ enum class GpuPath {
 struct GpuInventory {
   std::string refusal;  ///< why NVML cannot be used; the rest is then empty
   std::string driver;   ///< "580.82.07"
-  int cuda = 0;         ///< newest CUDA version that the driver supports, such as 13000
+  int runtime = 0;      ///< newest CUDA version that the driver supports, such as 13000
   std::vector<Gpu> gpus;
   std::vector<std::vector<GpuPath>> paths;  ///< [gpu][gpu]
 };

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/topology/mpi_session.hpp"
@@ -17,7 +18,14 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 /// The environment of this process.
 Environment process_environment();
 
-enum class Launcher { none, mpirun, srun, hydra, torchrun };
+/// `hydra` starts ranks of MPICH and of MPIs derived from it, `pals` those of Cray's MPICH in jobs
+/// of PBS.
+enum class Launcher { none, mpirun, srun, hydra, pals, flux, torchrun };
+
+/// MPIs that start their ranks in the same way.
+enum class MpiFamily { unknown, open_mpi, mpich };
+/// The family that a text of MPI_Get_library_version or of `mpiexec --version` names.
+MpiFamily mpi_family(std::string_view version);
 
 /// Facts of one process. `size`, `rank` and the like are those of the innermost launcher: of mpirun
 /// if it runs inside a Slurm job. A program that a batch script starts directly has none,
@@ -52,6 +60,9 @@ LauncherFacts launcher_facts(Environment const& environment);
 /// Warnings about variables that must be numbers and are not: they are ignored.
 std::vector<std::string> unreadable_variables(Environment const& environment);
 
+/// The launcher for messages: "srun", "mpiexec of MPICH (Hydra)"; empty without one.
+std::string launcher_name(Launcher launcher);
+
 /// Whether another process of the job is rank 0 according to the launcher. For messages before
 /// MPI_Init.
 bool is_replica(LauncherFacts const& facts);
@@ -59,7 +70,7 @@ bool is_replica(LauncherFacts const& facts);
 /// An error when launcher and MPI contradict each other; empty when they agree or the launcher sets
 /// no variables. The important case: N processes, each an MPI world of one rank, would all train in
 /// the same directory.
-std::string disagreement(LauncherFacts const& facts, int mpi_size);
+std::string disagreement(LauncherFacts const& facts, int mpi_size, std::string const& mpi_library);
 
 /// The ranks listed in the file PBS_NODEFILE; nothing when it is empty or cannot be read.
 std::optional<int> ranks_in_node_file(std::istream& file);

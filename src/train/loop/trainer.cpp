@@ -321,7 +321,7 @@ void Trainer::report_prefetch(zero::Engine const& engine) {
 void Trainer::report_graphs(std::int64_t step, memory::GraphLaunches const& launches) {
   std::string const text = graph_text(step, launches);
   launches.replayed > 0 ? log::info(text) : log::warning(text);
-  job_.status.set("cuda_graphs", graph_status(launches));
+  job_.status.set("device_graphs", graph_status(launches));
 }
 
 /// memory_breakdown and flops_profiler.

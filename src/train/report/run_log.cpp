@@ -89,7 +89,7 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
       .set("tokens_per_second", tokens_per_second)
       .set("tokens", record.tokens);
   if (outcome.sent.total() > 0) tree.set("sent_bytes", bytes_by_level(outcome.sent));
-  if (outcome.graphs.total() > 0) tree.set("cuda_graphs", graph_status(outcome.graphs));
+  if (outcome.graphs.total() > 0) tree.set("device_graphs", graph_status(outcome.graphs));
   if (auto const& t = outcome.phases) tree.set("work_seconds", t->work.tree());
   if (options_.counts_input_tokens) tree.set("num_input_tokens_seen", record.tokens);
   metrics_->write(tree);

@@ -23,21 +23,9 @@ constexpr char const* kept_fields[] = {"completed", "trained_in_job", "last_chec
                                        short_attempts};
 
 char const* name_of(StatusFile::State state) {
-  switch (state) {
-    case StatusFile::State::starting:
-      return "starting";
-    case StatusFile::State::running:
-      return "running";
-    case StatusFile::State::saving:
-      return "saving";
-    case StatusFile::State::stopped_early:
-      return "stopped_early";
-    case StatusFile::State::done:
-      return "done";
-    case StatusFile::State::failed:
-      return "failed";
-  }
-  return "unknown";
+  static constexpr char const* names[] = {"starting",      "running", "saving",
+                                          "stopped_early", "done",    "failed"};
+  return names[static_cast<std::size_t>(state)];
 }
 
 std::string text_in(ConfigTree const& status, char const* field) {

@@ -96,7 +96,7 @@ ConfigTree graph_status(memory::GraphLaunches const& launches) {
 
 std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches) {
   auto const out = fmt::format(
-      "CUDA graphs of step {}: {} replayed, {} updated, {} captured, {} launched kernel by "
+      "device graphs of step {}: {} replayed, {} updated, {} captured, {} launched kernel by "
       "kernel",
       step, launches.replayed, launches.updated, launches.captured, launches.separate);
   if (launches.replayed > 0) return out;

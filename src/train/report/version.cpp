@@ -16,7 +16,7 @@ ConfigTree build_versions() {
       .set("hdf5", checkpoint::hdf5_version());
   tree.set("kokkos", memory::Runtime::kokkos_version())
       .set("blas", kernels::gemm_libraries_of_headers());
-  tree.set("cuda", TESSERA_CUDA).set("nccl", TESSERA_NCCL).set("cudnn", TESSERA_CUDNN);
+  tree.set("device", TESSERA_DEVICE).set("nccl", TESSERA_NCCL).set("cudnn", TESSERA_CUDNN);
   return tree;
 }
 

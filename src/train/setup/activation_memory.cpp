@@ -172,7 +172,7 @@ std::int64_t fitting_train_rows(model::CausalLm& model, memory::Queue& compute,
   std::size_t const left = room(space, passes.ranks_on_node).bytes;
   std::optional<kernels::CudnnDevice> cudnn;
   auto const& settings = kernels::device_settings();
-  if (memory::on_cuda(compute) && settings.attention != kernels::DeviceAttention::portable)
+  if (memory::on_gpu(compute) && settings.attention != kernels::DeviceAttention::portable)
     cudnn = {settings.deterministic, memory::describe_device(memory::Runtime::device()).major};
   std::int64_t rows = passes.train_rows;
   while (rows > 1 && plan.training_at_full_speed(rows, cudnn) > left) rows /= 2;

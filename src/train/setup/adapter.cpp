@@ -9,6 +9,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/core/words.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -31,11 +32,8 @@ std::uint64_t hash_of(std::string const& name) {
 std::vector<std::string> split_at_commas(std::vector<std::string> const& words) {
   std::vector<std::string> out;
   for (auto const& word : words)
-    for (std::size_t begin = 0; begin <= word.size();) {
-      std::size_t const end = std::min(word.find(',', begin), word.size());
-      if (end > begin) out.push_back(word.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    for (auto& name : split(word, ','))
+      if (!name.empty()) out.push_back(std::move(name));
   return out;
 }
 

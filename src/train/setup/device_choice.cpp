@@ -31,8 +31,8 @@ void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
                    "--tf32 true needs a GPU, and this run computes on the host in full fp32; "
                    "leave it out");
   TESSERA_VALIDATE(
-      !arguments.cuda_graphs || on_device, ConfigError,
-      "--cuda_graphs true needs a GPU, and this run computes on the host; leave it out");
+      !arguments.device_graphs || on_device, ConfigError,
+      "--device_graphs true needs a GPU, and this run computes on the host; leave it out");
   TESSERA_VALIDATE(arguments.device_attention != kernels::DeviceAttention::cudnn || on_device,
                    ConfigError,
                    "--device_attention cudnn needs a GPU, and this run computes on the host; "
@@ -70,7 +70,7 @@ void bind_to(std::vector<int> const& near) {
 /// Ordinal of this rank's GPU, or -1: all ranks compute on the host. Collective.
 int choose_gpu(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                comm::Collectives& comm) {
-  bool const looks = !arguments.use_cpu && (memory::built_with_cuda() || arguments.needs_cuda);
+  bool const looks = !arguments.use_cpu && (memory::built_with_gpu() || arguments.needs_gpu);
   auto const found = looks ? memory::find_devices() : memory::DeviceSearch{};
   auto const& info = session.info();
   // the lowest rank without a device gives the reason
@@ -95,11 +95,11 @@ int choose_gpu(config::TrainingArguments const& arguments, topology::MpiSession 
       comm::broadcast_bytes(comm, with_findings(found.reason), static_cast<int>(first_without));
   std::string const where = concat("rank ", first_without, " on ",
                                    session.hosts()[static_cast<std::size_t>(first_without)]);
-  TESSERA_VALIDATE(!arguments.needs_cuda, ConfigError, "--device cuda: no GPU for ", where, ": ",
-                   why, ". Run on nodes with GPUs, or compute on the host with --device cpu");
+  TESSERA_VALIDATE(!arguments.needs_gpu, ConfigError, "--device gpu: no GPU for ", where, ": ", why,
+                   ". Run on nodes with GPUs, or compute on the host with --device cpu");
   if (info.rank == 0)
     log::info(concat("no GPU for ", where, ": ", why,
-                     "; all ranks compute on the host (--device cuda makes this an error)"));
+                     "; all ranks compute on the host (--device gpu makes this an error)"));
   return -1;
 }
 
@@ -135,7 +135,7 @@ void place_host_memory(bool is_root) {
 
 void require_copy_engines(memory::DeviceInfo const& device, std::string const& where) {
   TESSERA_VALIDATE(device.driver >= 12050, ConfigError, "--nccl_cta_policy zero: the driver of ",
-                   where, " has CUDA ", device.driver / 1000, ".", device.driver % 1000 / 10,
+                   where, " is for runtime ", device.driver / 1000, ".", device.driver % 1000 / 10,
                    ", and NCCL's collectives by copy engines need 12.5; leave the option out");
 }
 

@@ -1,9 +1,9 @@
 #include "tessera/train/setup/engine_config.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/words.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::train {
@@ -11,8 +11,8 @@ namespace {
 
 memory::SwapOptions swap_options(config::Offload const& o, std::string const& directories) {
   memory::SwapOptions out;
-  std::istringstream names(directories);
-  for (std::string name; std::getline(names, name, ':');) out.directories.emplace_back(name);
+  for (auto const& name : split(directories, ':'))
+    if (!name.empty()) out.directories.emplace_back(name);
   out.block_size = static_cast<std::size_t>(o.block_size);
   out.queue_depth = static_cast<int>(o.queue_depth);
   out.parallelism = static_cast<int>(o.intra_op_parallelism);

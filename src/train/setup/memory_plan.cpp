@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "tessera/comm/base/recording.hpp"
+#include "tessera/comm/base/planning_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/rounding.hpp"

@@ -75,7 +75,7 @@ checkpoint::RestoreReport read_states(checkpoint::Manifest const& manifest, zero
 std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
   auto const graph_mode =
-      arguments.cuda_graphs ? memory::GraphMode::capture : memory::GraphMode::off;
+      arguments.device_graphs ? memory::GraphMode::capture : memory::GraphMode::off;
   return memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode);
 }
 
@@ -269,7 +269,7 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
                           config.train_batch_size, config.micro_batch_size,
                           config.accumulation_steps, run_.mesh->data_size(),
                           counted(run_.sampler->total_steps(), "step")));
-  if (config.fp8 && !memory::on_cuda(*run_.compute)) warn_of_emulated_fp8();
+  if (config.fp8 && !memory::on_gpu(*run_.compute)) warn_of_emulated_fp8();
   auto const m = run_.weights->memory();
   auto const bytes = [](std::size_t count) {
     return human_bytes(static_cast<std::int64_t>(count));

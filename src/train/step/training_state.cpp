@@ -24,17 +24,8 @@ optim::LossScalerState scaler_from(ConfigTree const& tree) {
 /// Returns the name of an order in checkpoints. Checkpoints of earlier versions say "random" for
 /// Philox's order.
 char const* name_of(data::SampleOrder order) {
-  switch (order) {
-    case data::SampleOrder::random:
-      return "randperm";
-    case data::SampleOrder::philox:
-      return "philox";
-    case data::SampleOrder::group_by_length:
-      return "group_by_length";
-    case data::SampleOrder::sequential:
-      break;
-  }
-  return "sequential";
+  static constexpr char const* names[] = {"sequential", "randperm", "philox", "group_by_length"};
+  return names[static_cast<std::size_t>(order)];
 }
 
 ConfigTree data_position(TrainingPosition const& at, std::int64_t step) {

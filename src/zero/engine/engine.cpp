@@ -5,8 +5,6 @@
 #include "engine/weights_base.hpp"
 #include "gradients/offloaded_gradients.hpp"
 #include "gradients/quantized_reduce.hpp"
-#include "gradients/resident_gradients.hpp"
-#include "gradients/sharded_gradients.hpp"
 #include "optimizer/compressed_update.hpp"
 #include "optimizer/norm_and_overflow.hpp"
 #include "optimizer/optimizer_state.hpp"

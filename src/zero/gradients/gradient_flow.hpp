@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "layout/stage_rules.hpp"
 #include "transfer/weight_store.hpp"
 
 namespace tessera::zero::detail {
 
+class HostGradients;
 class QuantizedReduce;
 
 class GradientFlow {
@@ -42,5 +45,19 @@ class GradientFlow {
   /// The reduction of quantized gradients; null: gradients travel as values.
   virtual QuantizedReduce* quantized() { return nullptr; }
 };
+
+/// Gradients of stages 0 and 1: a rank holds them in full and reduces them during the last
+/// micro-step, while its backward pass continues.
+/// @param host takes the reduced regions in stage 1 with offload; outlives the flow
+std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context,
+                                                      StageRules const& rules,
+                                                      std::vector<memory::UnitSpec> const& units,
+                                                      HostGradients* host = nullptr);
+
+/// Gradients of stages 2 and 3: staging buffers for units in flight, reduce-scattered into shards
+/// in every micro-step.
+std::unique_ptr<GradientFlow> make_sharded_gradients(StoreContext const& context,
+                                                     StageRules const& rules,
+                                                     std::vector<memory::UnitSpec> const& units);
 
 }  // namespace tessera::zero::detail

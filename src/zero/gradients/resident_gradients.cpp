@@ -1,9 +1,10 @@
-#include "gradients/resident_gradients.hpp"
+#include "gradients/gradient_flow.hpp"
 
 #include <functional>
 
 #include "gradients/gradient_staging.hpp"
 #include "gradients/micro_step_sums.hpp"
+#include "gradients/offloaded_gradients.hpp"
 #include "gradients/reducer.hpp"
 #include "gradients/unit_progress.hpp"
 #include "transfer/comm_buffer.hpp"

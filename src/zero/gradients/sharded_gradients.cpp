@@ -1,4 +1,4 @@
-#include "gradients/sharded_gradients.hpp"
+#include "gradients/gradient_flow.hpp"
 
 #include <utility>
 #include <vector>

@@ -30,7 +30,7 @@ class BufferPool {
   void give_back(Entry const& entry, memory::Event ready);
   /// Free buffers may be written only after @p ready, which is later than the events that
   /// give_back() received. They are taken in the order of their allocation then, so that the same
-  /// units get the same buffers in each step, as kept CUDA graphs want it.
+  /// units get the same buffers in each step, as kept device graphs want it.
   void delay_free(memory::Event const& ready);
   std::size_t bytes() const;
 

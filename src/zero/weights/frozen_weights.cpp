@@ -8,8 +8,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
-#include "weights/gathered_weights.hpp"
-#include "weights/resident_weights.hpp"
+#include "weights/weight_stores.hpp"
 
 namespace tessera::zero::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "weights/gathered_weights.hpp"
+#include "weights/weight_stores.hpp"
 
 #include <limits>
 #include <utility>
@@ -14,8 +14,6 @@
 #include "weights/gather_window.hpp"
 #include "weights/prefetch_control.hpp"
 #include "weights/shard_store.hpp"
-#include "weights/streamed_shards.hpp"
-#include "weights/swapped_shards.hpp"
 
 namespace tessera::zero::detail {
 namespace {

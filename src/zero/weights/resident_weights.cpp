@@ -1,4 +1,4 @@
-#include "weights/resident_weights.hpp"
+#include "weights/weight_stores.hpp"
 
 #include <utility>
 

@@ -3,6 +3,7 @@
 /// drive.
 
 #include <functional>
+#include <memory>
 
 #include "transfer/weight_store.hpp"
 
@@ -37,5 +38,22 @@ class ShardStore : public UpdateRegions {
 
   virtual WeightReport report() const = 0;
 };
+
+/// Shards on a drive. They pass through a few buffers: unit u through buffer u modulo their number,
+/// so that a unit's address never changes and neighbors in the order of a pass are in different
+/// buffers. Rajbhandari et al., "ZeRO-Infinity", SC'21, section 5.1 and 6.2. The first units stay
+/// in memory up to WeightSwap::memory_numel elements.
+/// @throws ConfigError when a shard does not fit WeightSwap::buffer_numel, IoError,
+/// OutOfMemoryError
+std::unique_ptr<ShardStore> make_swapped_shards(StoreContext const& context);
+
+/// This rank's shards in host memory, in the memory space of ShardedWeights::weight_offload.
+std::unique_ptr<ShardStore> make_host_shards(StoreContext const& context);
+
+/// Shards of a device's weights that stream to it before they are gathered; those that the device
+/// updates return. Rajbhandari et al., "ZeRO-Infinity", SC'21, section 5.1.
+/// @param host shards whose regions are in host memory
+std::unique_ptr<ShardStore> make_streamed_shards(StoreContext const& context,
+                                                 std::unique_ptr<ShardStore> host);
 
 }  // namespace tessera::zero::detail

@@ -1,4 +1,4 @@
-#include "weights/streamed_shards.hpp"
+#include "weights/shard_store.hpp"
 
 #include <algorithm>
 #include <array>

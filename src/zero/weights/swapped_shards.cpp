@@ -1,4 +1,4 @@
-#include "weights/swapped_shards.hpp"
+#include "weights/shard_store.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 /// Recorded bytes against the volumes that theory gives for each collective.
-#include "tessera/comm/base/recording.hpp"
+#include "recording_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 
 #include <gtest/gtest.h>

@@ -7,7 +7,8 @@
 #include <cstring>
 
 #include "comm_test.hpp"
-#include "tessera/comm/base/recording.hpp"
+#include "recording_collectives.hpp"
+#include "tessera/comm/base/planning_collectives.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::test {

@@ -33,6 +33,28 @@ class SequenceFiles : public ::testing::Test {
   ScratchFiles folder_;
 };
 
+/// Examples of odd numbers of tokens, with flags above their ids.
+TEST_F(SequenceFiles, KeepExamplesWithTheirLengths) {
+  std::filesystem::path const file = folder_.directory() / "examples.tsrb";
+  std::vector<Ids> const examples{{4 | not_predicted, 7, 2}, {9}, {1, 8 | begins_document, 3}};
+  SequenceWriter out(file, 1);
+  for (auto const& example : examples) out.append_example(example);
+  out.append_example({});  // none
+  out.commit(4, 7, 77, 99);
+  TokenSequences const read = SequenceFile::open(file, 77, Check::ids_too);
+  ASSERT_EQ(read.count(), 3);
+  EXPECT_TRUE(read.holds_examples());
+  EXPECT_EQ(read.length(), 3);
+  EXPECT_EQ(read.max_id(), 9);
+  for (std::size_t i = 0; i < examples.size(); ++i)
+    EXPECT_EQ(
+        Ids(read[static_cast<std::int64_t>(i)].begin(), read[static_cast<std::int64_t>(i)].end()),
+        examples[i]);
+  EXPECT_EQ(SequenceFile::open(::open(file.c_str(), O_RDONLY), file).count(), 3);
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 8);
+  EXPECT_THAT(open_error(file), HasSubstr("is cut short"));
+}
+
 TEST_F(SequenceFiles, KeepIdsAndFacts) {
   auto const file = write({1, 2, 3, 9, 5, 6});
   TokenSequences const read = SequenceFile::open(file, 77, Check::ids_too);

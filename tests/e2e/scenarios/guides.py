@@ -5,6 +5,8 @@ import shlex
 import subprocess
 import sys
 
+from support import launcher_options
+
 GPT2_XL, STARCODER = "1600", "6144"  # hidden sizes
 
 
@@ -87,7 +89,7 @@ def experiments_table(b):
     model = b.common("unused", output_dir=None, do_train=None, per_device_train_batch_size=None, max_steps=None, logging_steps=None, save_strategy=None)
     script = [sys.executable, str(b.source / "tests/bench/experiments.py"), "--bin", str(b.bin), "--output", str(b.work / "out"), "--steps", "3"]
     words = ["--stages", "0,2", "--precisions", "fp32", "--micro_batches", "2,100000", "--ranks", "2", "--", *model, "--dataloader_drop_last"]
-    launcher = ["--launcher", f"{b.mpiexec} --allow-run-as-root --oversubscribe --bind-to none"]
+    launcher = ["--launcher", " ".join([b.mpiexec, *launcher_options(b.mpiexec)])]
     done = subprocess.run(script + launcher + words, env=b.environment(), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     rows = json.loads((b.work / "out/experiments.json").read_text())["rows"]

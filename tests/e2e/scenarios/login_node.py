@@ -4,8 +4,9 @@ import os
 import re
 import signal
 import subprocess
+import time
 
-from support import TINY, wait_for, zero
+from support import TINY, launcher_options, wait_for, zero
 
 
 def config_check_takes_any_part(b):
@@ -89,16 +90,41 @@ def submit_checks_before_it_queues(b):
     b.tool(["submit", "consolidate", "--dry-run", "--", "run", "model.safetensors"])
 
 
+def pbs_script_starts_its_ranks(b):
+    """There is no PBS here: a program named qsub starts the script that it reads, as a job of one node with PBS_NODEFILE, and qstat tells its time limit."""
+    tools = b.work / "bin"
+    tools.mkdir()
+    (b.work / "nodes").write_text("localhost\n" * 2)
+    started = time.strftime("%a %b %d %H:%M:%S %Y")
+    for name, text in (("qsub", f'cat >{b.work}/job.sh; cd /; PBS_JOBID=17.head PBS_O_WORKDIR={b.work} PBS_NODEFILE={b.work}/nodes exec bash {b.work}/job.sh'),
+                       ("qstat", f'echo "    Resource_List.walltime = 01:00:00"; echo "    stime = {started}"'),
+                       ("mpiexec", f'[[ $1 == --version ]] && exec {b.mpiexec} --version; exec {b.mpiexec} {" ".join(launcher_options(b.mpiexec))} "$@"')):
+        (tools / name).write_text("#!/bin/bash\n" + text + "\n")
+        (tools / name).chmod(0o755)
+    environment = dict(b.environment(), PATH=f"{tools}:{b.bin}:{os.environ['PATH']}")
+    words = [str(b.bin / "tessera"), "submit", "multi-node", "--pbs", "--nodes", "1", "--ntasks-per-node", "2", "--time", "60", "--"]
+    done = subprocess.run(words + b.common("run"), env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    script = (b.work / "job.sh").read_text()
+    assert "#PBS -l select=1:ncpus=32:mpiprocs=2\n" in script and "#PBS -l walltime=01:00:00\n" in script, script
+    assert b.status("run")["world_size"] == 2 and b.status("run")["PBS_JOBID"] == "17.head", b.status("run")
+    assert "time limit in " in done.stderr and len(b.losses("run")) == 6, done.stderr
+    polaris = b.tool(["submit", "multi-node", "--dry-run", "--site", "polaris", "--account", "me", "--"] + b.common("run")).stdout
+    assert "#PBS -l select=2:ncpus=64:mpiprocs=4:ngpus=4\n" in polaris and "#PBS -A me\n" in polaris, polaris
+    refused = b.tool(["submit", "multi-node", "--dry-run", "--pbs", "--qos", "high", "--"] + b.common("run"), expect=64)
+    assert "PBS has no equivalent of --qos" in refused.stderr, refused.stderr
+
+
 def launch_takes_torchruns_options(b):
     """Numbers of nodes and ranks are translated, what has no effect is said, and no other Python program is replaced."""
     done = b.tool(["launch", "--dry-run", "--nproc_per_node=2", "--standalone", "--rdzv-id", "7", "run_clm.py", "--log_level", "debug", "--do_train"])
     lines = done.stderr.splitlines()
-    assert re.fullmatch(r"mpirun .*-np 2 \S*/tessera-train --log_level debug --do_train", lines[-1]), lines
+    assert re.fullmatch(r"mpi\S+ .*-np 2 \S*/tessera-train --log_level debug --do_train", lines[-1]), lines
     assert sorted(line.split(" has no effect")[0] for line in lines if "has no effect" in line) == ["note: --rdzv_id", "note: --standalone"], lines
     hosts = b.work / "hosts"
     hosts.write_text("n1 slots=8\nn2 slots=8\n")
     two = b.tool(["launch", "--dry-run", "-H", hosts, "--nnodes", 2, "--nproc-per-node", 4, "run_clm.py"])
-    assert "-np 8 --host n1:4,n2:4" in two.stderr, two.stderr
+    assert "-np 8 --host n1:4,n2:4" in two.stderr or "-hosts n1:4,n2:4 -np 8" in two.stderr, two.stderr  # Open MPI, Hydra
     for words, text in ((["train.py", "--lr", "1"], "train.py is a Python program"), (["--nnodes=1:2", "run_clm.py"], "1:2"), (["--num_processes", 2, "run_clm.py"], "--num_processes"),
                         (["--do_train"], "--do_train"), (["--num_gpus", 0, "run_clm.py"], "'0'")):
         refused = b.tool(["launch", "--dry-run"] + words, expect=64)

@@ -1,14 +1,13 @@
 """No command destroys a run: what --overwrite_output_dir removes, what a stopped, killed or requeued run does, and how a run ends."""
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
 import subprocess
 import time
 
-from support import TINY, damage, ranks_of, refused, wait_for, zero
+from support import TINY, damage, rank_of, ranks_of, refused, wait_for, zero
 
 
 def steps_of(b, run):
@@ -179,7 +178,7 @@ def a_second_interrupt_is_recorded(b):
     words = b.common("run", max_steps=100000, save_strategy="steps", save_steps=5, per_device_train_batch_size=1)
     started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (b.work / "run/checkpoints/latest").exists() and "last_checkpoint" in b.status("run"), 60)
-    ranks = sorted(ranks_of(started.pid), key=lambda pid: b"OMPI_COMM_WORLD_RANK=1\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+    ranks = sorted(ranks_of(started.pid), key=rank_of)
     os.kill(ranks[1], signal.SIGSTOP)  # rank 0 waits for it
     os.kill(ranks[0], signal.SIGINT)
     time.sleep(1.3)

@@ -1,6 +1,7 @@
-# cmake -DMPIEXEC=... -DNUMPROC_FLAG=-n -DPROGRAM=... [-DHOW=blocks] -P peer_loss.cmake
-# Three ranks, of which the last dies, or hangs in a call that never returns; --enable-recovery keeps mpiexec from ending the others. A hang ends in the test's time limit.
-execute_process(COMMAND ${MPIEXEC} ${NUMPROC_FLAG} 3 --oversubscribe --allow-run-as-root --bind-to none --enable-recovery ${PROGRAM} ${HOW}
+# cmake "-DMPIEXEC=mpiexec ... -n" [-DKEEP=keep_rank.sh] -DPROGRAM=... [-DHOW=blocks] -P peer_loss.cmake
+# Three ranks, of which the last dies, or hangs in a call that never returns; mpiexec does not end the others. A hang ends in the test's time limit.
+separate_arguments(MPIEXEC)
+execute_process(COMMAND ${MPIEXEC} 3 ${KEEP} ${PROGRAM} ${HOW}
                 OUTPUT_VARIABLE out ERROR_VARIABLE err TIMEOUT 50 RESULT_VARIABLE result)
 foreach(rank IN ITEMS 0 1)
   if(NOT out MATCHES "rank ${rank}: exit 69: NCCL all_gather number 7 \\(1000 fp32 elements, 4000 bytes per rank\\) on rank ${rank} \\([^)]+\\) did not finish within 1\\.5 s")

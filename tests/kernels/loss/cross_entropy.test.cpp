@@ -125,6 +125,27 @@ TEST(CrossEntropyOracle, OfSmoothLabelsEqualsTransformers) {
   }
 }
 
+/// Loss and gradient of each row are those of plain cross-entropy times the target's probability.
+TEST_P(CrossEntropy, DynamicFineTuningWeighsByTheProbability) {
+  tessera::test::FakeDevice device;
+  auto const stream = memory::make_stream_queue("compute");
+  for (auto* const q : {queue.get(), stream.get()}) {
+    Data plain(dtype, dtype, 5, 19), dynamic(dtype, dtype, 5, 19);
+    cross_entropy(*q, {.gradient_scale = 0.5f}, plain.losses.view(), plain.dlogits.view(),
+                  plain.logits.view(), plain.targets.view());
+    cross_entropy(*q, {.gradient_scale = 0.5f, .dynamic = true}, dynamic.losses.view(),
+                  dynamic.dlogits.view(), dynamic.logits.view(), dynamic.targets.view());
+    q->record().wait("losses", std::chrono::minutes(1));
+    for (std::int64_t r = 0; r < 5; ++r) {
+      double const loss = plain.losses.get(r), p = std::exp(-loss);
+      EXPECT_NEAR(dynamic.losses.get(r), loss * p, 1e-5 * loss);
+      for (std::int64_t c = 0; c < 19; ++c)
+        EXPECT_NEAR(dynamic.dlogits.get(r * 19 + c), p * plain.dlogits.get(r * 19 + c),
+                    dtype == Dtype::fp32 ? 1e-6 : 4e-3);
+    }
+  }
+}
+
 TEST_P(CrossEntropy, OfCappedLogits) {
   for (float cap : {6.0f, 30.0f}) check(*queue, dtype, cap);
 }

@@ -64,8 +64,8 @@ TEST(RunLog, WritesARecordPerStepEvaluationAndCheckpoint) {
             R"({"step":1,"checkpoint":"step_00000001","save_seconds":1.5,"save_stall_seconds":0.0,)"
             R"("save_bytes":9})");
   EXPECT_EQ(all[3].at("tokens").as_int(), 64);
-  EXPECT_EQ(all[0].find("cuda_graphs"), nullptr);
-  EXPECT_EQ(all[3].at("cuda_graphs").dump(),
+  EXPECT_EQ(all[0].find("device_graphs"), nullptr);
+  EXPECT_EQ(all[3].at("device_graphs").dump(),
             R"({"replayed":3,"updated":2,"captured":1,"separate":4})");
 }
 

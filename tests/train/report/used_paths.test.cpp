@@ -63,7 +63,7 @@ TEST(UsedPaths, NameWhatNcclUses) {
 
 TEST(UsedPaths, SayWhenNoGraphIsReplayed) {
   EXPECT_EQ(graph_text(10, {.replayed = 9, .updated = 2, .captured = 1}),
-            "CUDA graphs of step 10: 9 replayed, 2 updated, 1 captured, 0 launched kernel by "
+            "device graphs of step 10: 9 replayed, 2 updated, 1 captured, 0 launched kernel by "
             "kernel");
   EXPECT_THAT(graph_text(10, {.updated = 12}),
               HasSubstr("0 replayed, 12 updated, 0 captured, 0 launched kernel by kernel; "

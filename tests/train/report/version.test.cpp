@@ -9,7 +9,7 @@ namespace {
 TEST(Version, NamesEveryPart) {
   auto const versions = build_versions();
   for (auto const* key : {"tessera", "commit", "build", "compiler", "mpi", "hdf5", "kokkos", "blas",
-                          "cuda", "nccl", "cudnn"})
+                          "device", "nccl", "cudnn"})
     EXPECT_FALSE(versions.at(key).as_string().empty()) << key;
   EXPECT_THAT(source_date(), testing::MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}"));
 }

@@ -31,7 +31,7 @@ TEST(DeviceChoice, CopyEnginesNeedADriver) {
   };
   for (int const driver : {12050, 12080, 13000}) EXPECT_EQ(refusal(driver), "");
   EXPECT_EQ(refusal(12040),
-            "--nccl_cta_policy zero: the driver of rank 3 on node1 has CUDA 12.4, and NCCL's "
+            "--nccl_cta_policy zero: the driver of rank 3 on node1 is for runtime 12.4, and NCCL's "
             "collectives by copy engines need 12.5; leave the option out");
 }
 

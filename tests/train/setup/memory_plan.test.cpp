@@ -7,8 +7,8 @@
 
 #include "engine_settings.hpp"
 #include "mpi_test.hpp"
+#include "recording_collectives.hpp"
 #include "small_training.hpp"
-#include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/device_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/device.hpp"

@@ -160,7 +160,7 @@ TEST(ResumeChanges, EveryOptionIsKnown) {
                                                                 "deterministic",
                                                                 "device_attention",
                                                                 "device_gelu",
-                                                                "cuda_graphs",
+                                                                "device_graphs",
                                                                 "communication_multiprocessors",
                                                                 "nccl_cta_policy",
                                                                 "threads",

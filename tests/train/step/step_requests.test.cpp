@@ -6,8 +6,8 @@
 #include <csignal>
 
 #include "mpi_test.hpp"
+#include "recording_collectives.hpp"
 #include "small_run.hpp"
-#include "tessera/comm/base/recording.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/train/step/stop_request.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "mpi_test.hpp"
-#include "tessera/comm/base/recording.hpp"
+#include "recording_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 
 namespace tessera::train {

@@ -1,6 +1,6 @@
 /// Weights of a device in host memory and on a drive: the bits of weights on the device, whatever
 /// the timing of streams and threads.
-#include "weights/streamed_shards.hpp"
+#include "weights/shard_store.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 /// Weights on a drive: the same bits as in memory.
-#include "weights/swapped_shards.hpp"
+#include "weights/shard_store.hpp"
 
 #include <gtest/gtest.h>
 

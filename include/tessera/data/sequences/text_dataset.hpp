@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/data/text/text_files.hpp"
@@ -28,6 +29,25 @@ struct RecordPart {
 /// Number of records in the first `percent` percent of `records`: rounded to nearest, halves to
 /// even, as datasets' "train[:5%]".
 std::int64_t split_boundary(std::int64_t records, int percent);
+
+/// How examples share rows: one per row, or as TRL's pack_dataset packs every 1,000 of them.
+enum class Packing { none, bfd, bfd_split, wrapped };
+/// Records that a named template turns into a prompt and a completion.
+enum class RecordTemplate { none, alpaca };
+
+/// Records as examples of supervised fine-tuning, prepared as TRL's SFTTrainer does: each keeps its
+/// length and says of which tokens a loss is computed.
+struct ExampleOptions {
+  std::int64_t max_length = 1024;  ///< tokens of an example or of a packed row; 0: no limit
+  std::optional<bool> completion_only_loss;  ///< none: where there is a prompt and a completion
+  bool assistant_only_loss = false;
+  Packing packing = Packing::none;
+  std::string text_field = "text";
+  RecordTemplate record_template = RecordTemplate::none;
+  std::string eos_token;                      ///< empty: the tokenizer's
+  std::filesystem::path tokenizer_directory;  ///< where its chat template is
+  std::filesystem::path chat_template;        ///< a file or directory in its place; empty: none
+};
 
 /// What sequences are made from, and how.
 ///
@@ -60,10 +80,23 @@ struct SequenceRequest {
   /// Files for validation and test read the training text's column, as in run_clm.py; without a
   /// name the files decide themselves.
   TextColumn column = {};
+  std::optional<ExampleOptions> examples;  ///< none: text, cut into sequences of block_size
+};
+
+/// Flags of a token in sequences of examples, above its id: no loss is computed of it; it begins a
+/// document, which attends to no other and whose positions count from 0.
+inline constexpr std::int32_t not_predicted = 1 << 30, begins_document = 1 << 29,
+                              token_id_bits = begins_document - 1;
+
+/// How samples of several lengths become the rows of a micro-batch.
+struct RowLayout {
+  bool flat = false;             ///< one row with all samples, each a document: no padding
+  std::int64_t multiple_of = 1;  ///< rows are padded to a multiple of it
+  bool operator==(RowLayout const&) const = default;
 };
 
 /// Sequences of token ids, memory-mapped read-only from their file, or from memory. Copies share
-/// them.
+/// them. Those of plain text have one length; those of examples have their own and hold flags.
 class TokenSequences {
  public:
   TokenSequences() = default;
@@ -72,11 +105,16 @@ class TokenSequences {
   TokenSequences(std::vector<std::int32_t> ids, std::int64_t length);
 
   std::int64_t count() const { return count_; }
-  std::int64_t length() const { return length_; }  ///< tokens per sequence
-  /// Sequence i, length() ids.
+  std::int64_t length() const { return length_; }  ///< tokens per sequence, at most
+  /// The tokens have flags, and the sequences have their own lengths.
+  bool holds_examples() const { return offsets_ != nullptr; }
+  /// Sequence i: length() ids, or the tokens of an example with their flags.
   std::span<std::int32_t const> operator[](std::int64_t i) const {
-    return {ids_ + i * length_, static_cast<std::size_t>(length_)};
+    if (!offsets_) return {ids_ + i * length_, static_cast<std::size_t>(length_)};
+    return {ids_ + offsets_[i], static_cast<std::size_t>(offsets_[i + 1] - offsets_[i])};
   }
+  RowLayout const& layout() const { return layout_; }
+  void set_layout(RowLayout layout) { layout_ = layout; }
   /// Keeps only the first n sequences (max_train_samples, max_eval_samples); no effect if there are
   /// at most n.
   void keep_first(std::int64_t n) { count_ = n < count_ ? n : count_; }
@@ -98,6 +136,8 @@ class TokenSequences {
   friend struct CachedSequences;
   std::shared_ptr<void const> mapping_;
   std::int32_t const* ids_ = nullptr;
+  std::int64_t const* offsets_ = nullptr;  ///< [count + 1] of examples; else null
+  RowLayout layout_;
   std::int64_t count_ = 0, length_ = 0, records_ = 0, tokens_ = 0;
   std::int32_t max_id_ = -1;
   std::uint64_t fingerprint_ = 0, text_hash_ = 0;
@@ -107,6 +147,20 @@ class TokenSequences {
 /// The column that is the text of this request's files, by their first record. Without a name where
 /// the files hold token ids.
 TextColumn text_column_of(SequenceRequest const& request);
+
+/// The first examples of a data set as they are trained on.
+struct ShownExamples {
+  struct Example {
+    std::string text;                  ///< with the parts of the loss between two marks
+    std::vector<std::int32_t> tokens;  ///< with flags
+  };
+  std::string form;  ///< form of the records: "prompt and completion, loss on the completion"
+  std::vector<Example> examples;
+};
+/// Reads the first records of a request for examples. Leaves out records
+/// that cannot be read. @throws as build_or_open_sequences()
+ShownExamples show_examples(SequenceRequest const& request, Tokenizer const& tokenizer, int count,
+                            std::string_view begin_mark = "[[", std::string_view end_mark = "]]");
 
 /// The file for the sequences of this request: `cache_folder/blocks_HASH.tsrb`, by a hash of
 /// request and tokenizer.

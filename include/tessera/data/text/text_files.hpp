@@ -33,6 +33,8 @@ enum class BrokenRecords { stop, skip };
 struct TextColumn {
   std::string name;            ///< empty: the next file decides
   std::filesystem::path file;  ///< that decided
+  /// A record is a JSON object with all columns, of a line of a .txt file {"text": line}.
+  bool complete_records = false;
 };
 
 }  // namespace tessera::data

@@ -12,6 +12,11 @@
 
 namespace tessera::data {
 
+/// Bytes of a text.
+struct TextSpan {
+  std::size_t begin = 0, end = 0;
+};
+
 /// Gives the same token ids as Hugging Face's fast tokenizers for the same files: added tokens are
 /// matched first, the normalizer changes the remaining text, the pre_tokenizer splits it into
 /// words, the model (BPE, Unigram or WordPiece) turns each word into tokens, and the
@@ -38,6 +43,14 @@ class Tokenizer {
   /// Appends the ids of `text` to `out`.
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
   std::vector<std::int32_t> encode(std::string_view text) const;
+  /// Appends the ids of `text` without those of the post_processor, and for each whether its text
+  /// overlaps one of `spans`: what transformers computes from the offsets of a fast tokenizer with
+  /// add_special_tokens=False.
+  /// @param spans in order, between characters
+  /// @throws DataError for text that is not UTF-8, or where spans cannot be followed through a
+  /// normalizer
+  void encode_spans(std::string_view text, std::span<TextSpan const> spans,
+                    std::vector<std::int32_t>& out, std::vector<std::uint8_t>& inside) const;
 
   /// Whether decode() writes special tokens.
   enum class SpecialTokens { keep, skip };

@@ -24,7 +24,7 @@ struct GradientTarget {
   WriteMode mode = WriteMode::overwrite;
 };
 
-/// Where a pass is in a run. Kernels read it when they run: those of a kept CUDA graph then draw
+/// Where a pass is in a run. Kernels read it when they run: those of a kept device graph then draw
 /// the numbers of the pass that launches it.
 struct DropoutPlace {
   std::uint64_t stream = 0;     ///< added to the stream of every dropout
@@ -87,7 +87,7 @@ void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
 std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns);
 
 /// *out = sum of in[i], in double; *out is in memory of the queue's space. On the host in order;
-/// on CUDA thread l of 128 adds the elements l, l + 128, ... and the threads' sums are added as a
+/// on a GPU thread l of 128 adds the elements l, l + 128, ... and the threads' sums are added as a
 /// tree: always the same order, another than the host's. Shapes   in [n] fp32, contiguous
 void sum(memory::Queue& q, double* out, memory::ConstTensorView in);
 

@@ -14,7 +14,7 @@ inline constexpr int work_kinds = 5;
 char const* name_of(Work work);
 
 /// Measures kernels and matrix products on inline queues and on streams of a GPU while it lives,
-/// but not those in CUDA graphs. One at a time.
+/// but not those in device graphs. One at a time.
 class KernelTimes {
  public:
   KernelTimes();

@@ -43,6 +43,7 @@ struct PlannedPass {
   /// Gives weights of a planned evaluation; null: nobody counts theirs.
   memory::WeightProvider* weights = nullptr;
   bool cpu_checkpointing = false;
+  bool measures_tokens = false;  ///< with Batch::metrics
 };
 
 /// New tokens of rows of text. Rows with fewer tokens than the longest are padded at the end: a row

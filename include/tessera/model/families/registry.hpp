@@ -34,6 +34,7 @@ struct ModelOptions {
   Dtype product_dtype;                ///< dtype of matrix products and the activations between them
   bool fp8 = false;                   ///< linear layers of blocks multiply in fp8 in training
   double label_smoothing = 0.0;       ///< see kernels::CrossEntropyOptions
+  bool dynamic_loss = false;          ///< see kernels::CrossEntropyOptions
   double neftune_noise_alpha = 0.0;   ///< noise on the embeddings in training; 0: none
   std::optional<LoraOptions> lora{};  ///< adapters train, all other parameters are frozen
   std::string frozen_parameters{};    ///< regular expression of complete names; empty: none

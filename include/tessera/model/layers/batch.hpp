@@ -33,8 +33,15 @@ class LogitLoss {
   virtual void compute(memory::Queue& compute, LogitChunk const& chunk) = 0;
 };
 
-/// One micro-batch of sequences of equal length. The labels are the tokens, shifted inside the
-/// model.
+class LossSum;
+
+/// Sums over the predictions of a micro-batch, for those who watch a training.
+struct TokenMetrics {
+  std::shared_ptr<LossSum> entropy;  ///< entropy of the predicted distributions, in nats
+  std::shared_ptr<LossSum> hits;     ///< next tokens that were the most likely one
+};
+
+/// One micro-batch of sequences of equal length. The labels are shifted inside the model.
 struct Batch {
   std::int32_t const* tokens = nullptr;  ///< [rows, sequence]
   std::int64_t rows = 0;
@@ -48,6 +55,13 @@ struct Batch {
   /// In an evaluation it receives the number of next tokens that were the most likely one. Null:
   /// nobody wants it; else the evaluation waits for the queue. A model may leave it as it is.
   std::int64_t* hits = nullptr;
+  /// [rows, sequence] each token as a label, -1 where it is not predicted; null: the tokens.
+  std::int32_t const* labels = nullptr;
+  /// [rows, sequence] where in its row each token's document begins, for a model that keeps
+  /// documents apart; null: documents end with DocumentOptions::eod_token.
+  std::int32_t const* documents = nullptr;
+  /// In a training pass it receives its sums. Null: nobody wants them.
+  TokenMetrics* metrics = nullptr;
 };
 
 /// Sum of the token losses (natural log) of a micro-batch over its predictions. Available once the

@@ -29,6 +29,8 @@ struct TokenRows {
 void find_documents(TokenRows const& rows, std::int32_t eod_token, std::int32_t* starts);
 /// positions [rows, sequence]: of each token in its document.
 void find_positions(TokenRows const& rows, std::int32_t eod_token, std::int32_t* positions);
+/// Labels of rows that are predicted: those of each row but the first that are not negative.
+std::int64_t count_labels(std::int32_t const* labels, std::int64_t rows, std::int64_t sequence);
 /// The tokens that are predicted: of each row all but the first, and with eod_mask_loss not those
 /// after an eod_token.
 std::int64_t count_predictions(TokenRows const& rows, DocumentOptions const& documents);

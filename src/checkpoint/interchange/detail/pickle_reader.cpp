@@ -169,158 +169,68 @@ class PickleMachine {
     node.second = name;
   }
 
+  using Action = void (*)(PickleMachine&);
+  /// The opcodes that are read; STOP ends the loop that looks them up.
+  static std::unordered_map<unsigned, Action> const& actions() {
+    using M = PickleMachine;
+    static std::unordered_map<unsigned, Action> const all{
+        {0x80, [](M& m) { m.check_protocol(); }},              // PROTO
+        {0x95, [](M& m) { m.little(8); }},                     // FRAME of protocol 4: a hint
+        {'(', [](M& m) { m.mark(); }},                         // MARK
+        {'}', [](M& m) { m.push(Kind::dict); }},               // EMPTY_DICT
+        {']', [](M& m) { m.push(Kind::list); }},               // EMPTY_LIST
+        {')', [](M& m) { m.push(Kind::tuple); }},              // EMPTY_TUPLE
+        {'t', [](M& m) { m.push_tuple(m.pop_mark()); }},       // TUPLE
+        {0x85, [](M& m) { m.push_tuple(m.pop_several(1)); }},  // TUPLE1
+        {0x86, [](M& m) { m.push_tuple(m.pop_several(2)); }},  // TUPLE2
+        {0x87, [](M& m) { m.push_tuple(m.pop_several(3)); }},  // TUPLE3
+        {'a', [](M& m) { m.extend_by(1, false); }},            // APPEND
+        {'s', [](M& m) { m.extend_by(2, true); }},             // SETITEM
+        {'e', [](M& m) { m.extend_by_mark(false); }},          // APPENDS
+        {'u', [](M& m) { m.extend_by_mark(true); }},           // SETITEMS
+        {'q', [](M& m) { m.remember(m.byte()); }},             // BINPUT
+        {'r', [](M& m) { m.remember(m.little(4)); }},          // LONG_BINPUT
+        {0x94, [](M& m) { m.remember(m.memo_.size()); }},      // MEMOIZE of protocol 4
+        {'h', [](M& m) { m.recall(m.byte()); }},               // BINGET
+        {'j', [](M& m) { m.recall(m.little(4)); }},            // LONG_BINGET
+        {'X', [](M& m) { m.text(m.little(4)); }},              // BINUNICODE
+        {'B', [](M& m) { m.text(m.little(4)); }},              // BINBYTES
+        {0x8c, [](M& m) { m.text(m.byte()); }},                // SHORT_BINUNICODE
+        {'C', [](M& m) { m.text(m.byte()); }},                 // SHORT_BINBYTES
+        {'J', [](M& m) { m.push_integer(static_cast<std::int32_t>(m.little(4))); }},  // BININT
+        {'K', [](M& m) { m.push_integer(m.byte()); }},                                // BININT1
+        {'M', [](M& m) { m.push_integer(static_cast<std::int64_t>(m.little(2))); }},  // BININT2
+        {0x8a, [](M& m) { m.long_integer(m.byte()); }},                               // LONG1
+        {0x8b, [](M& m) { m.long_integer(m.little(4)); }},                            // LONG4
+        {'G', [](M& m) { m.real(); }},                                                // BINFLOAT
+        {'N', [](M& m) { m.push_id(0); }},                                            // NONE
+        {0x88, [](M& m) { m.push(Kind::boolean).integer = 1; }},                      // NEWTRUE
+        {0x89, [](M& m) { m.push(Kind::boolean).integer = 0; }},                      // NEWFALSE
+        {'c', [](M& m) { m.global(); }},                                              // GLOBAL
+        {0x93, [](M& m) { m.stack_global(); }},  // STACK_GLOBAL
+        {'R', [](M& m) { m.call(); }},           // REDUCE
+        {0x81, [](M& m) { m.call(); }},          // NEWOBJ
+        {'b', [](M& m) { m.set_state(); }},      // BUILD
+        {'Q', [](M& m) { m.persistent(); }}};    // BINPERSID
+    return all;
+  }
+
   /// Executes one opcode. @return true at STOP
   bool step(unsigned opcode) {
     if (opcode == '.') return true;
-    if (!execute_memo(opcode) && !execute_text(opcode) && !execute_number(opcode) &&
-        !execute_container(opcode) && !execute_object(opcode) && !execute_framing(opcode))
-      fail(concat("has opcode ", opcode, ", which is not read,"));
+    auto const action = actions().find(opcode);
+    if (action == actions().end()) fail(concat("has opcode ", opcode, ", which is not read,"));
+    action->second(*this);
     return false;
   }
-  // Each handler executes the opcodes of one group. @return false if the opcode is in another group
 
-  bool execute_framing(unsigned opcode) {
-    switch (opcode) {
-      case 0x80:  // PROTO
-        if (auto const protocol = byte(); protocol < 2 || protocol > 4)
-          fail(concat("is of protocol ", protocol, "; 2 to 4 are read"));
-        return true;
-      case 0x95:  // FRAME of protocol 4: a hint
-        little(8);
-        return true;
-      case '(':  // MARK
-        if (marks_.size() >= Pickle::most_values) fail("has too many marks");
-        marks_.push_back(stack_.size());
-        return true;
-      default:
-        return false;
-    }
+  void check_protocol() {
+    if (auto const protocol = byte(); protocol < 2 || protocol > 4)
+      fail(concat("is of protocol ", protocol, "; 2 to 4 are read"));
   }
-  bool execute_container(unsigned opcode) {
-    switch (opcode) {
-      case '}':  // EMPTY_DICT
-        push(Kind::dict);
-        return true;
-      case ']':  // EMPTY_LIST
-        push(Kind::list);
-        return true;
-      case ')':  // EMPTY_TUPLE
-        push(Kind::tuple);
-        return true;
-      case 't':  // TUPLE
-        push_tuple(pop_mark());
-        return true;
-      case 0x85:  // TUPLE1, TUPLE2, TUPLE3
-      case 0x86:
-      case 0x87:
-        push_tuple(pop_several(static_cast<int>(opcode) - 0x84));
-        return true;
-      case 'a':  // APPEND
-        extend_by(1, false);
-        return true;
-      case 's':  // SETITEM
-        extend_by(2, true);
-        return true;
-      case 'e':  // APPENDS
-        extend_by_mark(false);
-        return true;
-      case 'u':  // SETITEMS
-        extend_by_mark(true);
-        return true;
-      default:
-        return false;
-    }
-  }
-  bool execute_memo(unsigned opcode) {
-    switch (opcode) {
-      case 'q':  // BINPUT
-        remember(byte());
-        return true;
-      case 'r':  // LONG_BINPUT
-        remember(little(4));
-        return true;
-      case 0x94:  // MEMOIZE of protocol 4
-        remember(memo_.size());
-        return true;
-      case 'h':  // BINGET
-        recall(byte());
-        return true;
-      case 'j':  // LONG_BINGET
-        recall(little(4));
-        return true;
-      default:
-        return false;
-    }
-  }
-  bool execute_text(unsigned opcode) {
-    switch (opcode) {
-      case 'X':  // BINUNICODE, BINBYTES
-      case 'B':
-        text(little(4));
-        return true;
-      case 0x8c:  // SHORT_BINUNICODE, SHORT_BINBYTES
-      case 'C':
-        text(byte());
-        return true;
-      default:
-        return false;
-    }
-  }
-  /// Numbers, truth values and None.
-  bool execute_number(unsigned opcode) {
-    switch (opcode) {
-      case 'J':  // BININT
-        push_integer(static_cast<std::int32_t>(little(4)));
-        return true;
-      case 'K':  // BININT1
-        push_integer(byte());
-        return true;
-      case 'M':  // BININT2
-        push_integer(static_cast<std::int64_t>(little(2)));
-        return true;
-      case 0x8a:  // LONG1
-        long_integer(byte());
-        return true;
-      case 0x8b:  // LONG4
-        long_integer(little(4));
-        return true;
-      case 'G':  // BINFLOAT
-        real();
-        return true;
-      case 'N':  // NONE
-        push_id(0);
-        return true;
-      case 0x88:  // NEWTRUE
-        push(Kind::boolean).integer = 1;
-        return true;
-      case 0x89:  // NEWFALSE
-        push(Kind::boolean).integer = 0;
-        return true;
-      default:
-        return false;
-    }
-  }
-  bool execute_object(unsigned opcode) {
-    switch (opcode) {
-      case 'c':  // GLOBAL
-        global();
-        return true;
-      case 0x93:  // STACK_GLOBAL
-        stack_global();
-        return true;
-      case 'R':  // REDUCE, NEWOBJ
-      case 0x81:
-        call();
-        return true;
-      case 'b':  // BUILD
-        set_state();
-        return true;
-      case 'Q':  // BINPERSID
-        persistent();
-        return true;
-      default:
-        return false;
-    }
+  void mark() {
+    if (marks_.size() >= Pickle::most_values) fail("has too many marks");
+    marks_.push_back(stack_.size());
   }
   void extend_by(int count, bool pairs) {
     auto const items = pop_several(count);

@@ -20,12 +20,21 @@ struct LoaderOptions {
   std::int64_t prefetch_factor = 2;  ///< micro-batches per worker that are loaded ahead
 };
 
-/// The token ids of a micro-batch: samples x sequence length.
+/// The token ids of a micro-batch: rows x sequence.
 struct LoadedBatch {
   std::int64_t samples = 0;
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> indices;  ///< indices of the samples in the data set
+  std::int64_t rows = 0, sequence = 0;
+  /// Examples have these, like `ids`: labels with -1 where no loss is computed, and where in its
+  /// row each token's document begins. Else empty.
+  std::vector<std::int32_t> labels{}, documents{};
+  std::int64_t tokens = 0;  ///< ids without padding
 };
+
+/// Reads these samples. Examples are padded to the longest of them and to the multiple of the
+/// sequences' RowLayout, or follow each other in one row.
+LoadedBatch read_batch(TokenSequences const& sequences, std::vector<std::int64_t> samples);
 
 /// Workers plan the epochs and copy the sequences out of their memory-mapped file. The samples
 /// of a step depend on the step only, so that the position after a resume is exact.

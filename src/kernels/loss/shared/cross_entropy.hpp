@@ -15,6 +15,9 @@ struct CrossEntropyOptions {
   /// Share of the target that is spread over the vocabulary, e below, as the LabelSmoother of
   /// transformers does; 0: off. Szegedy et al., CVPR 2016, section 7.
   float label_smoothing = 0.0f;
+  /// Multiplies losses[r] and the row's gradient by the probability of the target, through which no
+  /// gradient flows: Dynamic Fine-Tuning, arXiv 2508.05629.
+  bool dynamic = false;
 };
 
 /// losses[r] = logsumexp(logits[r, :]) - (1 - e) logits[r, targets[r]] - e mean(logits[r, :]);  0
@@ -27,5 +30,11 @@ struct CrossEntropyOptions {
 /// 1805.02867, algorithm 3.
 void cross_entropy(Queue& q, CrossEntropyOptions const& options, TensorView losses,
                    TensorView dlogits, ConstTensorView logits, ConstTensorView targets);
+
+/// entropy[r] = -sum p log p over the first `vocabulary` columns, p = softmax(logits[r]) after the
+/// soft cap; 0 where targets[r] < 0. Shapes   entropy [R] fp32, overwritten;  logits [R, at least
+/// vocabulary] fp32, fp16 or bf16;  targets [R] int32. Deterministic. Reads each logit twice.
+void token_entropy(Queue& q, CrossEntropyOptions const& options, TensorView entropy,
+                   ConstTensorView logits, ConstTensorView targets);
 
 }  // namespace tessera::kernels

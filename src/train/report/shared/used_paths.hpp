@@ -28,7 +28,7 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks);
 
 /// How the parts of a step were launched, for metrics.jsonl and status.json.
 ConfigTree graph_status(memory::GraphLaunches const& launches);
-/// "CUDA graphs of step 10: 96 replayed, 0 updated, ..."; where none was replayed, with the cost.
+/// "device graphs of step 10: 96 replayed, 0 updated, ..."; where none was replayed, with the cost.
 std::string graph_text(std::int64_t step, memory::GraphLaunches const& launches);
 
 /// "io_uring with O_DIRECT", or what is used instead and why.

@@ -8,8 +8,8 @@
 namespace tessera::train {
 
 /// {"tessera": "0.1.0", "commit": ..., "compiler": ..., "mpi": ..., "hdf5": ..., "kokkos": ...,
-/// "blas": ..., "cuda": "absent", ...}; MPI and BLAS as this build was compiled with. Programs that
-/// use this function do not link the two.
+/// "blas": ..., "device": "absent", ...}; MPI and BLAS as this build was compiled with. Programs
+/// that use this function do not link the two.
 ConfigTree build_versions();
 /// The day of the source: of its commit, or SOURCE_DATE_EPOCH; "2026-01-31".
 std::string source_date();

@@ -9,11 +9,11 @@
 namespace tessera::train {
 
 /// Ordinal of this rank's device among those visible to the process, or -1: all ranks compute on
-/// the host. With --device auto a CUDA build logs the reason. Applies --device_memory, which
+/// the host. With --device auto a build for GPUs logs the reason. Applies --device_memory, which
 /// simulates a device where there is no GPU, and --host_memory. Collective.
-/// @throws ConfigError on every rank if --device cuda is given and a rank has no device, or if
+/// @throws ConfigError on every rank if --device gpu is given and a rank has no device, or if
 /// --fp8 is given and a rank's device has no fp8 products, or for --nccl_cta_policy zero with a
-/// driver older than CUDA 12.5
+/// driver older than 12.5
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm);
 

@@ -17,7 +17,7 @@
 namespace tessera::train {
 
 /// Measures while it lives; one at a time. On a GPU the kernels of a stream, which run while the
-/// host is ahead: rest is what the stream idles, and what runs in CUDA graphs.
+/// host is ahead: rest is what the stream idles, and what runs in device graphs.
 class WorkClock {
  public:
   WorkClock();

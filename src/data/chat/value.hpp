@@ -1,0 +1,194 @@
+#pragma once
+/// Values of chat templates, with the semantics of Python's: text, numbers, lists, dicts and what
+/// only templates have. Values do not change, except namespaces.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tessera/core/config_tree.hpp"
+
+namespace tessera::data::detail {
+
+/// What a template did that cannot be done; the interpreter adds the line.
+struct TemplateError {
+  std::string message;
+};
+[[noreturn]] void fail(std::string message);
+
+/// Counts the work and the live memory of a rendering. @throws TemplateError beyond the limits.
+class Budget {
+ public:
+  Budget(std::int64_t steps, std::int64_t bytes) : steps_(steps), bytes_(bytes) {}
+  /// Counts one step, and one more for each 64 bytes that are copied or compared.
+  void step(std::size_t bytes = 0);
+  void take(std::size_t bytes);
+  void give(std::size_t bytes) { used_ -= static_cast<std::int64_t>(bytes); }
+
+ private:
+  std::int64_t steps_, bytes_, used_ = 0;
+};
+
+/// Memory of a value while it lives.
+class Charge {
+ public:
+  Charge() = default;
+  Charge(Budget& budget, std::size_t bytes) : budget_(&budget), bytes_(bytes) {
+    budget.take(bytes);
+  }
+  Charge(Charge const&) = delete;
+  Charge& operator=(Charge const&) = delete;
+  ~Charge() {
+    if (budget_) budget_->give(bytes_);
+  }
+
+ private:
+  Budget* budget_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class Value;
+using Pairs = std::vector<std::pair<Value, Value>>;
+
+struct Text;
+struct List;
+struct Dict;
+struct Loop;
+struct Namespace;
+struct Macro;
+
+struct Undefined {
+  std::shared_ptr<Text const> why;  ///< for messages
+  bool operator==(Undefined const&) const { return true; }
+};
+/// A function of the interpreter, or a method that is not called.
+struct Function {
+  std::string_view name;
+  bool operator==(Function const&) const = default;
+};
+
+class Value {
+ public:
+  using Variant = std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double,
+                               std::shared_ptr<Text const>, std::shared_ptr<List const>,
+                               std::shared_ptr<Dict const>, std::shared_ptr<Loop const>, Namespace*,
+                               Macro const*, Function>;
+
+  Value() = default;  ///< undefined
+  template <class T>
+  requires std::is_constructible_v<Variant, std::in_place_type_t<T>, T>
+  explicit Value(T value) : value_(std::in_place_type<T>, std::move(value)) {}
+  static Value none() { return Value(nullptr); }
+
+  template <class T>
+  T const* get() const {
+    return std::get_if<T>(&value_);
+  }
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(value_);
+  }
+  bool is_undefined() const { return is<Undefined>(); }
+  bool is_none() const { return is<std::nullptr_t>(); }
+  /// Null for other kinds.
+  Text const* text() const;
+  List const* list() const;
+  Dict const* dict() const;
+  /// Integers and booleans.
+  bool is_integral() const { return is<std::int64_t>() || is<bool>(); }
+  bool is_number() const { return is_integral() || is<double>(); }
+  std::int64_t integer() const;  ///< value of an integer or a boolean
+  double number() const;         ///< value of a number
+
+ private:
+  Variant value_;
+};
+
+struct Text {
+  std::string bytes;  ///< UTF-8
+  bool safe = false;  ///< made by the filter `safe`
+  Charge charge;
+};
+
+/// How deep lists and dicts are nested in a value.
+int depth_of(Value const& value);
+constexpr int max_value_depth = 100;
+
+struct List {
+  enum class Shape {
+    list,
+    tuple,
+    generator  ///< is true even if it is empty, has no length, and can be read once
+  };
+  std::vector<Value> items;
+  Shape shape = Shape::list;
+  int depth = 1;
+  mutable bool read = false;
+  Charge charge;
+};
+
+struct Dict {
+  Pairs members;  ///< in the order of insertion
+  int depth = 1;
+  Charge charge;
+
+  Value const* find(std::string_view key) const;
+  Value const* find(Value const& key, Budget& budget) const;
+};
+
+/// The variable `loop` of a for statement.
+struct Loop {
+  std::shared_ptr<List const> items;
+  std::size_t index = 0;
+  std::int64_t depth0 = 0;  ///< number of enclosing loops
+};
+
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> members;
+};
+
+/// @param why for the message where the value is used as if it were defined
+Value make_undefined(Budget& budget, std::string why);
+Value make_text(Budget& budget, std::string bytes, bool safe = false);
+Value make_list(Budget& budget, std::vector<Value> items, List::Shape shape = List::Shape::list);
+/// @p members with distinct keys
+Value make_dict(Budget& budget, Pairs members);
+/// Keeps the last value of keys that are equal.
+Value make_dict_of(Budget& budget, std::vector<Value> const& keys_and_values);
+/// JSON as Python's json.loads reads it.
+Value make_value(Budget& budget, ConfigTree const& tree);
+
+bool truth(Value const& value);
+bool equal(Value const& a, Value const& b, Budget& budget);
+/// Less than zero, zero or more, as a is less than, equal to or greater than b.
+/// @throws TemplateError for kinds without an order
+int compare(Value const& a, Value const& b, Budget& budget);
+/// "str", "int", "dict", ... as Python names types.
+std::string_view type_name(Value const& value);
+
+/// str() and repr() of Python.
+std::string to_text(Value const& value, Budget& budget);
+std::string to_repr(Value const& value, Budget& budget);
+
+/// The parameters of Python's json.dumps.
+struct JsonStyle {
+  bool ascii = false, sorted = false, lines = false;
+  std::string indent, item_separator = ", ", key_separator = ": ";
+};
+std::string to_json(Value const& value, JsonStyle const& style, Budget& budget);
+
+/// The elements that a for statement visits. @throws TemplateError for values without any.
+std::vector<Value> elements(Value const& value, Budget& budget);
+/// len() of Python, or -1 for values without a length.
+std::int64_t length(Value const& value, Budget& budget);
+
+/// White space as Python's str.isspace() knows it.
+bool is_space(char32_t code);
+std::vector<std::string_view> characters(std::string_view text);
+std::int64_t count_characters(std::string_view text);
+
+}  // namespace tessera::data::detail

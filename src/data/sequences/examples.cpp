@@ -1,0 +1,207 @@
+#include "sequences/examples.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "text/record_reader.hpp"
+
+namespace tessera::data::detail {
+namespace {
+
+ConfigTree parse(std::string const& record) {
+  try {
+    return ConfigTree::parse(record, "the record");
+  } catch (DataError const& error) {
+    throw BrokenRecord(error.what());
+  }
+}
+
+std::string const& string_in(ConfigTree const& record, std::string const& column) {
+  auto const* value = record.find(column);
+  TESSERA_VALIDATE(value, data::detail::BrokenRecord, "it has no column '", column,
+                   "', which the first record has");
+  TESSERA_VALIDATE(value->is_string(), data::detail::BrokenRecord, "column '", column, "' is ",
+                   value->type_name(), "; the first record has a string");
+  return value->as_string();
+}
+
+bool is_list_of_messages(ConfigTree const* value, char const* key) {
+  return value && value->is_array() && value->size() > 0 && value->as_array().front().contains(key);
+}
+
+std::string names_of(ConfigTree const& record) {
+  std::vector<std::string> names;
+  for (auto const& member : record.as_object()) names.push_back(member.first);
+  return names.empty() ? "no columns" : "the columns " + join(names);
+}
+
+ExampleForm form_of(ConfigTree const& record, ExampleOptions const& options,
+                    std::string const& where) {
+  if (options.record_template == RecordTemplate::alpaca) {
+    TESSERA_VALIDATE(record.contains("instruction") && record.contains("output"), DataError, where,
+                     " has ", names_of(record),
+                     "; the template alpaca needs instruction and output, and may have input");
+    return ExampleForm::prompt_completion;
+  }
+  if (is_list_of_messages(record.find("conversations"), "from") ||
+      is_list_of_messages(record.find("messages"), "role"))
+    return ExampleForm::messages;
+  auto const *prompt = record.find("prompt"), *completion = record.find("completion");
+  if (is_list_of_messages(prompt, "role") && is_list_of_messages(completion, "role"))
+    return ExampleForm::prompt_completion_messages;
+  if (prompt && completion && prompt->is_string() && completion->is_string())
+    return ExampleForm::prompt_completion;
+  TESSERA_VALIDATE(record.contains(options.text_field), DataError, where, " has ", names_of(record),
+                   "; --task sft reads ", options.text_field,
+                   ", prompt with completion, messages, conversations, or with --record_template "
+                   "alpaca instruction, input and output");
+  return ExampleForm::text;
+}
+
+/// Stanford Alpaca's two prompts (tatsu-lab/stanford_alpaca, train.py).
+std::string alpaca_prompt(ConfigTree const& record) {
+  std::string const& instruction = string_in(record, "instruction");
+  std::string const input = record.contains("input") ? string_in(record, "input") : "";
+  return input.empty()
+             ? concat(
+                   "Below is an instruction that describes a task. Write a response that "
+                   "appropriately completes the request.\n\n### Instruction:\n",
+                   instruction, "\n\n### Response:")
+             : concat(
+                   "Below is an instruction that describes a task, paired with an input that "
+                   "provides further context. Write a response that appropriately completes the "
+                   "request.\n\n### Instruction:\n",
+                   instruction, "\n\n### Input:\n", input, "\n\n### Response:");
+}
+
+std::size_t common_prefix(std::vector<std::int32_t> const& a, std::vector<std::int32_t> const& b) {
+  auto const ends = std::ranges::mismatch(a, b);
+  return static_cast<std::size_t>(ends.in1 - a.begin());
+}
+
+/// Leaves the first @p count tokens out of the loss.
+void leave_out(std::vector<std::int32_t>& tokens, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) tokens[i] |= not_predicted;
+}
+
+}  // namespace
+
+ExampleEncoder::ExampleEncoder(ExampleOptions const& options, std::string const& first_record,
+                               std::string const& where, Tokenizer const& tokenizer)
+    : options_(options) {
+  ConfigTree const first = ConfigTree::parse(first_record, where);
+  form_ = form_of(first, options, where);
+  check_options(first, where);
+  TESSERA_VALIDATE(
+      form_ != ExampleForm::messages && form_ != ExampleForm::prompt_completion_messages,
+      ConfigError, where,
+      " holds messages, and chat templates are not rendered; render them to prompt and "
+      "completion first");
+  std::int32_t const eos =
+      options.eos_token.empty() ? tokenizer.eos_id() : tokenizer.find(options.eos_token);
+  TESSERA_VALIDATE(
+      eos >= 0, ConfigError,
+      options.eos_token.empty()
+          ? "the tokenizer names no eos_token; give --eos_token TOKEN"
+          : concat("--eos_token is ", options.eos_token, ", which is no token of the tokenizer"));
+  eos_ = options.eos_token.empty() ? tokenizer.decode(std::vector{eos}) : options.eos_token;
+}
+
+void ExampleEncoder::check_options(ConfigTree const& first, std::string const& where) const {
+  bool const pairs =
+      form_ == ExampleForm::prompt_completion || form_ == ExampleForm::prompt_completion_messages;
+  TESSERA_VALIDATE(!options_.completion_only_loss.value_or(false) || pairs, ConfigError,
+                   "--completion_only_loss needs prompt and completion, but ", where, " has ",
+                   names_of(first), "; leave it out");
+  bool const conversational =
+      form_ == ExampleForm::messages || form_ == ExampleForm::prompt_completion_messages;
+  TESSERA_VALIDATE(!options_.assistant_only_loss || conversational, ConfigError,
+                   "--assistant_only_loss needs messages with roles, but ", where, " has ",
+                   names_of(first), "; leave it out");
+}
+
+std::string ExampleEncoder::form() const {
+  bool const completion_only = options_.completion_only_loss.value_or(true);
+  char const* const loss =
+      options_.assistant_only_loss ? ", loss on the assistant's messages"
+      : form_ == ExampleForm::text || form_ == ExampleForm::messages || !completion_only
+          ? ", loss on all tokens"
+          : ", loss on the completion";
+  char const* const name = form_ == ExampleForm::text                ? "text"
+                           : form_ == ExampleForm::prompt_completion ? "prompt and completion"
+                           : form_ == ExampleForm::messages          ? "conversations of messages"
+                                                            : "prompt and completion of messages";
+  return concat(name, options_.record_template == RecordTemplate::alpaca ? " by alpaca" : "", loss);
+}
+
+EncodedBatch ExampleEncoder::encode(Tokenizer const& tokenizer,
+                                    std::vector<std::string> const& records) const {
+  EncodedBatch out;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    try {
+      auto const tokens = encode_record(tokenizer, records[i]);
+      out.ids.insert(out.ids.end(), tokens.begin(), tokens.end());
+    } catch (BrokenRecord const& error) {
+      out.broken.emplace_back(i, error.what());
+    }
+    out.ends.push_back(out.ids.size());
+  }
+  return out;
+}
+
+ExampleEncoder::Tokens ExampleEncoder::encode_record(Tokenizer const& tokenizer,
+                                                     std::string const& text) const {
+  ConfigTree const record = parse(text);
+  Tokens out;
+  if (form_ == ExampleForm::text)
+    out = tokenizer.encode(with_eos(string_in(record, options_.text_field)));
+  else if (options_.record_template == RecordTemplate::alpaca)
+    out = encode_pair(tokenizer, alpaca_prompt(record), string_in(record, "output"));
+  else
+    out = encode_pair(tokenizer, string_in(record, "prompt"), string_in(record, "completion"));
+  finish(out);
+  return out;
+}
+
+/// The completion starts where the tokens of the prompt and of both together diverge.
+ExampleEncoder::Tokens ExampleEncoder::encode_pair(Tokenizer const& tokenizer,
+                                                   std::string const& prompt,
+                                                   std::string const& completion) const {
+  Tokens out = tokenizer.encode(prompt + with_eos(completion));
+  if (options_.completion_only_loss.value_or(true))
+    leave_out(out, common_prefix(tokenizer.encode(prompt), out));
+  return out;
+}
+
+std::string ExampleEncoder::with_eos(std::string text) const {
+  if (!text.ends_with(eos_)) text += eos_;
+  return text;
+}
+
+/// Truncates; an example without a token in the loss becomes empty. Packing does both itself.
+void ExampleEncoder::finish(Tokens& tokens) const {
+  if (options_.packing != Packing::none || options_.max_length == 0) return;
+  if (std::ssize(tokens) > options_.max_length)
+    tokens.resize(static_cast<std::size_t>(options_.max_length));
+  if (std::ranges::all_of(tokens, [](std::int32_t t) { return (t & not_predicted) != 0; }))
+    tokens.clear();
+}
+
+std::string marked_text(Tokenizer const& tokenizer, std::vector<std::int32_t> const& tokens,
+                        std::string_view begin_mark, std::string_view end_mark) {
+  std::string out;
+  for (std::size_t i = 0; i < tokens.size();) {
+    bool const masked = (tokens[i] & not_predicted) != 0;
+    std::vector<std::int32_t> ids;
+    for (; i < tokens.size() && ((tokens[i] & not_predicted) != 0) == masked; ++i)
+      ids.push_back(tokens[i] & token_id_bits);
+    std::string const text = tokenizer.decode(ids);
+    out += masked ? text : concat(begin_mark, text, end_mark);
+  }
+  return out;
+}
+
+}  // namespace tessera::data::detail

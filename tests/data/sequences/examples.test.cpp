@@ -1,0 +1,93 @@
+#include "sequences/examples.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "error_of.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::data::detail {
+namespace {
+
+using ::testing::HasSubstr;
+using Texts = std::vector<std::string>;
+
+class Examples : public ::testing::Test {
+ protected:
+  Examples() { options_.eos_token = "!"; }
+  ExampleEncoder encoder(std::string const& first) const {
+    return {options_, first, "data.jsonl line 1", tokenizer_};
+  }
+  /// The texts of the examples; [[...]] is in the loss.
+  Texts shown(Texts const& records) const {
+    auto const batch = encoder(records.front()).encode(tokenizer_, records);
+    EXPECT_TRUE(batch.broken.empty());
+    Texts out;
+    std::size_t begin = 0;
+    for (std::size_t const end : batch.ends) {
+      out.push_back(marked_text(tokenizer_,
+                                {batch.ids.begin() + static_cast<long>(begin),
+                                 batch.ids.begin() + static_cast<long>(end)},
+                                "[[", "]]"));
+      begin = end;
+    }
+    return out;
+  }
+  Tokenizer tokenizer_{TESSERA_TEST_DATA "/data/vectors/tokenizer/narrow"};
+  ExampleOptions options_;
+};
+
+TEST_F(Examples, OfTextEndWithTheEosToken) {
+  EXPECT_EQ(shown({R"({"text": "ab"})", R"({"text": "cd!", "id": 7})"}),
+            (Texts{"[[ab!]]", "[[cd!]]"}));
+}
+
+TEST_F(Examples, OfPromptsHaveTheLossOnTheCompletion) {
+  Texts const records{R"({"prompt": "1 2", "completion": " 3"})"};
+  EXPECT_EQ(shown(records), Texts{"1 2[[ 3!]]"});
+  options_.completion_only_loss = false;
+  EXPECT_EQ(shown(records), Texts{"[[1 2 3!]]"});
+}
+
+TEST_F(Examples, OfAlpacaAreStanfordsPrompts) {
+  options_.record_template = RecordTemplate::alpaca;
+  tokenizer_ = Tokenizer(TESSERA_TEST_DATA "/../configs/gpt2-8m");  // has capitals
+  auto const out = shown({R"({"instruction": "Add.", "input": "1 2", "output": "3"})",
+                          R"({"instruction": "Add.", "input": "", "output": "3"})"});
+  EXPECT_THAT(out[0],
+              HasSubstr("### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:[[3!]]"));
+  EXPECT_THAT(out[1], HasSubstr("request.\n\n### Instruction:\nAdd.\n\n### Response:[[3!]]"));
+}
+
+TEST_F(Examples, LongerThanTheLimitAreCutOrEmpty) {
+  options_.max_length = 2;
+  EXPECT_EQ(shown({R"({"prompt": "a", "completion": "bcd"})",
+                   R"({"prompt": "abcd", "completion": "e"})"}),
+            (Texts{"a[[b]]", ""}));
+}
+
+TEST_F(Examples, NameBrokenRecordsAndUnknownColumns) {
+  Texts const records{R"({"text": "ab"})", R"({"text": 7})", R"({"other": "x"})", "{"};
+  auto const batch = encoder(records.front()).encode(tokenizer_, records);
+  ASSERT_EQ(batch.broken.size(), 3);
+  EXPECT_EQ(batch.broken[0].first, 1);
+  EXPECT_THAT(batch.broken[0].second, HasSubstr("column 'text' is"));
+  EXPECT_THAT(batch.broken[1].second, HasSubstr("no column 'text'"));
+  EXPECT_EQ(batch.ends.back(), 3);
+  EXPECT_THAT(error_of<DataError>([&] { encoder(R"({"a": "x", "b": 1})"); }),
+              HasSubstr("data.jsonl line 1 has the columns a, b; --task sft reads text, prompt"));
+  options_.completion_only_loss = true;
+  EXPECT_THAT(error_of<ConfigError>([&] { encoder(R"({"text": "x"})"); }),
+              HasSubstr("--completion_only_loss needs prompt and completion"));
+  options_.completion_only_loss.reset();
+  options_.assistant_only_loss = true;
+  EXPECT_THAT(error_of<ConfigError>([&] { encoder(R"({"text": "x"})"); }),
+              HasSubstr("--assistant_only_loss needs messages"));
+  options_.assistant_only_loss = false;
+  options_.eos_token = "<none>";
+  EXPECT_THAT(error_of<ConfigError>([&] { encoder(R"({"text": "x"})"); }),
+              HasSubstr("--eos_token is <none>, which is no token"));
+}
+
+}  // namespace
+}  // namespace tessera::data::detail

@@ -1,0 +1,156 @@
+"""Two network namespaces with an address each as two hosts: start, training, loss of the link between them, loss of a host."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from support import launcher_options, wait_for, zero
+
+
+# The last line of the script keeps a connection to a killed host, as ssh does: nothing tells it that the host is lost.
+SCRIPT = """#!/bin/sh
+host=$1; shift
+ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c "$*"' - "$host" "$@"
+[ $? -lt 128 ] || exec sleep 1000
+"""
+
+
+class Hosts:
+    """Namespaces A and B, joined by a virtual cable, with host names of their own. Open MPI starts its daemon on B by a script instead of ssh."""
+
+    def __init__(self, b):
+        self.b, self.names = b, [f"tessera{os.getpid()}{letter}" for letter in "ab"]
+        if not launcher_options(b.mpiexec):
+            self.skip("Hydra starts ranks on other hosts by ssh")
+        self.needed("unshare", "--uts", "true")
+        self.needed("ip", "netns", "add", self.names[0])
+
+    def skip(self, reason):
+        print(f"SKIPPED: {reason}")
+        raise SystemExit(77)
+
+    def needed(self, *words):
+        try:
+            tried = subprocess.run(words, capture_output=True, text=True)
+        except OSError as error:
+            self.skip(f"two hosts need {words[0]}: {error}")
+        if tried.returncode != 0:
+            self.skip(f"network namespaces cannot be made here: {' '.join(words[:3])}: {tried.stderr.strip()}")
+
+    def ip(self, *words):
+        return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+    def __enter__(self):
+        cable = [f"t{os.getpid()}{letter}" for letter in "ab"]
+        self.ip("netns", "add", self.names[1])
+        self.ip("link", "add", cable[0], "netns", self.names[0], "type", "veth", "peer", "name", cable[1], "netns", self.names[1])
+        for number, (name, device) in enumerate(zip(self.names, cable)):
+            self.ip("-n", name, "address", "add", f"10.77.0.{number + 1}/24", "dev", device)
+            self.ip("-n", name, "link", "set", device, "up")
+            self.ip("-n", name, "link", "set", "lo", "up")
+        self.cable = cable[0]
+        self.agent = self.b.work / "start_on_host.sh"
+        self.agent.write_text(SCRIPT)
+        self.agent.chmod(0o755)
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            for pid in self.processes(name):
+                self.kill(pid)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    def link(self, state):
+        self.ip("-n", self.names[0], "link", "set", self.cable, state)
+
+    def processes(self, name, program=""):
+        """Process ids on a host; those of a program only when it is named."""
+        found = []
+        for pid in self.ip("netns", "pids", name).split():
+            try:
+                if pathlib.Path(f"/proc/{pid}/comm").read_text().startswith(program):
+                    found.append(int(pid))
+            except OSError:
+                continue
+        return found
+
+    def kill(self, pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def start(self, words):
+        """Two ranks on each host."""
+        network = ["--mca", "oob_tcp_if_include", "10.77.0.0/24", "--mca", "btl_tcp_if_include", "10.77.0.0/24"]
+        launch = [str(self.agent), self.names[0], self.b.mpiexec, *launcher_options(self.b.mpiexec), "-H", ",".join(f"{name}:2" for name in self.names),
+                  "--mca", "plm_rsh_agent", str(self.agent), *network, str(self.b.bin / "tessera-train"), *words]
+        log = open(self.b.work / "log.txt", "w")
+        return subprocess.Popen(launch, env=self.b.environment(), stdout=log, stderr=log)
+
+    def finish(self, words):
+        job = self.start(words)
+        assert job.wait(timeout=120) == 0, self.log()
+        return self.log()
+
+    def log(self):
+        return (self.b.work / "log.txt").read_text()
+
+    def running(self, run):
+        """A training that has saved, and continues until something ends it."""
+        job = self.start(self.words(run, max_steps=100000))
+        wait_for(lambda: (self.b.work / run / "checkpoints/latest").exists(), 60)
+        return job
+
+    def words(self, run, **more):
+        return self.b.common(run, **{**dict(deepspeed=self.b.config("ds.json", zero(3)), save_strategy="steps", save_steps=4, save_total_limit=3,
+                                            per_device_train_batch_size=4, node_timeout=3), **more})
+
+
+def _ends(hosts, name, since):
+    """Waits until no rank of the host is left."""
+    wait_for(lambda: not hosts.processes(name, "tessera-train"), 45)
+    print(f"{name}: no rank is left {time.monotonic() - since:.1f} s later")
+
+
+def two_hosts_lose_their_link(b):
+    """The bits of two simulated nodes. Then the link goes down: the ranks of both hosts end, and the run resumes once it is back."""
+    with Hosts(b) as hosts:
+        log = hosts.finish(hosts.words("hosts", max_steps=4))
+        assert "ZeRO stage 3 on 4 ranks (2 nodes)" in log, log
+        b.train(4, hosts.words("simulated", max_steps=4), nodes="2,2")
+        assert b.losses("hosts") == b.losses("simulated"), (b.losses("hosts"), b.losses("simulated"))
+        job = hosts.running("run")
+        hosts.link("down")
+        began = time.monotonic()
+        for name in hosts.names:
+            _ends(hosts, name, began)
+        status = b.status("run")
+        assert status["state"] == "failed" and status["exit_code"] == 69 and status["suspect_rank"] in (0, 2), (status, hosts.log())
+        hosts.link("up")
+        job.kill()
+        job.wait()
+        for name in hosts.names:
+            for pid in hosts.processes(name):
+                hosts.kill(pid)
+        b.tool(["checkpoint", "verify", b.work / "run"])
+        step = int((b.work / "run/checkpoints/latest").read_text()[5:])
+        assert "resuming from" in hosts.finish(hosts.words("run", max_steps=step + 1))
+
+
+def two_hosts_lose_one(b):
+    """All processes of a host end without a message, and its link with them: the other host's ranks name it, and resume without it."""
+    with Hosts(b) as hosts:
+        job = hosts.running("run")
+        hosts.link("down")
+        for pid in hosts.processes(hosts.names[1]):
+            hosts.kill(pid)
+        _ends(hosts, hosts.names[0], time.monotonic())
+        status = b.status("run")
+        assert status["state"] == "failed" and status["exit_code"] == 69 and status["suspect_rank"] == 2, (status, hosts.log())
+        assert "node" in hosts.log() and "heartbeat" in hosts.log(), hosts.log()
+        step = int((b.work / "run/checkpoints/latest").read_text()[5:])
+        job.kill()
+        done = b.train(2, hosts.words("run", max_steps=step + 1, per_device_train_batch_size=8))
+        assert "resuming from" in done.stderr, done.stderr
