@@ -89,11 +89,14 @@ void MpiSession::gather_hosts() {
   int length = 0;
   MPI_Get_processor_name(name, &length);
   info_.host = name;
-  std::vector<char> all(static_cast<std::size_t>(info_.world_size) * MPI_MAX_PROCESSOR_NAME);
-  MPI_Allgather(name, MPI_MAX_PROCESSOR_NAME, MPI_CHAR, all.data(), MPI_MAX_PROCESSOR_NAME,
-                MPI_CHAR, MPI_COMM_WORLD);
-  for (int r = 0; r < info_.world_size; ++r)
-    hosts_.emplace_back(all.data() + static_cast<std::size_t>(r) * MPI_MAX_PROCESSOR_NAME);
+  // Each rank receives the names of all, so that a slot has the size of the longest name.
+  int stride = length + 1;
+  MPI_Allreduce(MPI_IN_PLACE, &stride, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  std::vector<char> all(static_cast<std::size_t>(info_.world_size) *
+                        static_cast<std::size_t>(stride));
+  MPI_Allgather(name, stride, MPI_CHAR, all.data(), stride, MPI_CHAR, MPI_COMM_WORLD);
+  for (std::size_t at = 0; at < all.size(); at += static_cast<std::size_t>(stride))
+    hosts_.emplace_back(all.data() + at);
 }
 
 MpiSession::~MpiSession() {

@@ -1,6 +1,7 @@
 #include "host/mpi_transport.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "host/process_transport.hpp"
@@ -110,19 +111,24 @@ void MpiTransport::gather_and_reduce(Operation const& o, std::byte* data) {
   sum(o, sources, o.numel, {data, o.dtype});
 }
 
-/// Reduce-scatter and all-gather of equal shards. The remainder of fewer elements than ranks is
-/// gathered and added on every rank.
+/// The transport reduces and gathers equal shards. The remainder of fewer elements than ranks is
+/// padded to one element per rank, because the remainders of all ranks grow with their square.
 void MpiTransport::all_reduce(Operation const& o, std::byte* data) {
   if (o.bytes() * static_cast<std::size_t>(size()) <= small_all_reduce)
     return gather_and_reduce(o, data);
-  Operation shards = o;
-  shards.numel = shards.stride = o.numel / size();
-  std::byte* const own = data + static_cast<std::size_t>(rank()) * shards.bytes();
-  reduce_scatter(shards, data, {own, o.dtype});
-  all_gather(shards, nullptr, data);
-  Operation rest = o;
-  rest.numel = o.numel % size();
-  if (rest.numel > 0) gather_and_reduce(rest, data + o.bytes() - rest.bytes());
+  auto const reduce_shards = [this](Operation shards, std::int64_t numel, std::byte* all) {
+    shards.numel = shards.stride = numel;
+    reduce_scatter(shards, all,
+                   {all + static_cast<std::size_t>(rank()) * shards.bytes(), shards.dtype});
+    all_gather(shards, nullptr, all);
+  };
+  reduce_shards(o, o.numel / size(), data);
+  auto const rest = static_cast<std::size_t>(o.numel % size()) * o.element_bytes();
+  if (rest == 0) return;
+  std::vector<std::byte> padded(static_cast<std::size_t>(size()) * o.element_bytes());
+  std::memcpy(padded.data(), data + o.bytes() - rest, rest);
+  reduce_shards(o, 1, padded.data());
+  std::memcpy(data + o.bytes() - rest, padded.data(), rest);
 }
 
 void MpiTransport::reduce(Operation const& o, std::byte* data) {
