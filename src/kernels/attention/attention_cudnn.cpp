@@ -436,19 +436,21 @@ std::string why_not_cudnn(AttentionGradients const& gradients) {
   return misaligned("gradients", {gradients.query, gradients.key, gradients.value});
 }
 
-/// From plans of cuDNN 9.26 for A100, L40, H100 and B200 (tests/kernels/attention/
-/// attention_cudnn.test.cpp): one fp32 number per row and head; until Hopper the deterministic
-/// algorithm keeps dP in 16 bits, the other one sums dq in fp32 (twice before Hopper); gradients of
-/// shared keys and values of each query head are summed at the end.
+/// From plans of cuDNN 9.19 and 9.26 (attention_cudnn.test.cpp): one fp32 number per row and
+/// head; the deterministic algorithm keeps dP in 16 bits, except on data center Blackwell, the
+/// other one sums dq in fp32 (twice before Hopper); gradients of shared keys and values of each
+/// query head are summed at the end. GeForce and workstation Blackwell (12.0) take Ampere's
+/// kernels.
 std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice const& device) {
   auto const& s = config.shape;
+  bool const as_ampere = device.major < 9 || device.major >= 12;
   std::int64_t const heads = s.batch * s.heads, rows = heads * s.sequence,
                      fp32_rows = 4 * rows * s.head_dim,
                      shared = s.kv_heads < s.heads ? fp32_rows : 0;
-  bool const keeps_dp = device.deterministic && device.major < 10;
+  bool const keeps_dp = device.deterministic && (as_ampere || device.major == 9);
   if (keeps_dp)
     return 2 * heads * round_up(s.sequence, 64) * round_up(s.sequence, 128) + 4 * rows + shared;
-  return 4 * rows + fp32_rows * (device.major < 9 ? 2 : 1) + shared;
+  return 4 * rows + fp32_rows * (as_ampere ? 2 : 1) + shared;
 }
 
 }  // namespace tessera::kernels::detail

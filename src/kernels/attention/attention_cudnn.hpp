@@ -29,7 +29,7 @@ bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
                               std::int64_t* mask_key);
 
 /// The bytes of the workspace of its backward pass, which is allocated with the first one: those of
-/// its plans but for a few hundred, on Blackwell an upper bound.
+/// its plans but for a few hundred, on data center Blackwell an upper bound.
 std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice const& device);
 
 /// Whether cuDNN has plans for both passes of a call, with gradients that are laid out as the

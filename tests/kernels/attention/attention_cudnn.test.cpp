@@ -28,7 +28,8 @@ AttentionConfig config_of(Measured const& m) {
 }
 
 /// Workspaces of the backward plans of cuDNN 9.26 (frontend 1.32), built from the properties of an
-/// A100, H100 and B200 without a device. 9.19 has the same on the H100.
+/// A100, H100 and B200 without a device, and of 9.19 for an RTX PRO 6000. 9.19 has the same on the
+/// H100.
 std::vector<Measured> const measured{
     {8, true, 4, 12, 12, 1024, 64, 100.860},  {8, false, 4, 12, 12, 1024, 64, 25.363},
     {8, true, 2, 32, 8, 1000, 128, 167.242},  {8, false, 2, 32, 8, 1000, 128, 98.560},
@@ -41,7 +42,8 @@ std::vector<Measured> const measured{
     {10, false, 4, 12, 12, 1024, 64, 12.780}, {10, true, 2, 32, 8, 1000, 128, 65.792},
     {10, false, 2, 32, 8, 1000, 128, 65.792}, {10, true, 1, 32, 8, 8192, 128, 269.484},
     {9, true, 1, 16, 16, 2048, 256, 134.349}, {9, true, 1, 16, 8, 2048, 192, 159.515},
-    {9, false, 1, 16, 8, 2048, 256, 67.240}};
+    {9, false, 1, 16, 8, 2048, 256, 67.240},  {12, true, 2, 12, 12, 1024, 64, 50.430},
+    {12, false, 2, 12, 12, 1024, 64, 12.681}, {12, true, 1, 32, 8, 1000, 128, 83.621}};
 
 TEST(CudnnWorkspace, IsThatOfTheBuiltPlans) {
   for (auto const& m : measured) {
