@@ -15,6 +15,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/data/sequences/text_dataset.hpp"
 #include "tessera/data/sequences/tokenized_files.hpp"
 #include "tessera/data/sequences/tokenizer_training.hpp"
 #include "tessera/data/tokenizer/tokenizer.hpp"
@@ -66,7 +67,32 @@ struct TokenizeArguments {
   std::optional<std::string> text;
   data::TokenizeRequest request;
   bool skip_broken_records = false;
+  std::string chat;
+  int show = 2;
+  data::ExampleOptions examples;
 };
+
+/// Examples as --task sft trains on them: text and ids, on a terminal green where they are in the
+/// loss, else in [[ ]].
+void show_examples(TokenizeArguments const& a) {
+  bool const colored = ::isatty(STDOUT_FILENO) == 1;
+  std::string_view const begin = colored ? "\x1b[32m" : "[[", end = colored ? "\x1b[0m" : "]]";
+  data::SequenceRequest request;
+  request.text = a.chat;
+  request.examples = a.examples;
+  request.examples->tokenizer_directory = a.tokenizer;
+  auto const shown =
+      data::show_examples(request, *data::load_tokenizer(a.tokenizer), a.show, begin, end);
+  fmt::print("{}\n", shown.form);
+  for (auto const& example : shown.examples) {
+    fmt::print("\n{}\n", example.text);
+    for (std::int32_t const token : example.tokens) {
+      bool const in_loss = (token & data::not_predicted) == 0;
+      fmt::print("{}{}{} ", in_loss ? begin : "", token & data::token_id_bits, in_loss ? end : "");
+    }
+    fmt::print("\n");
+  }
+}
 
 void write_ids(TokenizeArguments const& a) {
   data::TokenizeRequest request = a.request;
@@ -117,11 +143,27 @@ void add_tokenize(Command& app) {
       .add("--skip_broken_records", a->skip_broken_records,
            "leave out records that cannot be read, with a warning")
       .needs("output");
+  tokenize
+      .add("--chat FILE", a->chat,
+           "show the first examples of a file as tessera-train --task sft reads it: text, ids and "
+           "the part in the loss")
+      .excludes("text");
+  tokenize.add("--show", a->show, "examples to show (2)").at_least(1).needs("chat");
+  tokenize
+      .add("--assistant_only_loss", a->examples.assistant_only_loss,
+           "loss on the assistant's messages only")
+      .needs("chat");
+  tokenize
+      .add("--chat_template_path PATH", a->examples.chat_template,
+           "Jinja file in place of the tokenizer's chat template")
+      .needs("chat");
   tokenize.add("--threads", a->request.threads, "threads that tokenize (default: the cores)")
       .at_least(1)
       .needs("output");
   tokenize.run([a] {
-    if (!a->request.output.empty())
+    if (!a->chat.empty())
+      show_examples(*a);
+    else if (!a->request.output.empty())
       write_ids(*a);
     else
       print_ids(*a);

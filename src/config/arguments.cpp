@@ -69,6 +69,8 @@ void apply_dependent_options(TrainingArguments& a) {
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_gpu, UsageError,
                    "--use_cpu and --device gpu contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
+  if (a.task == Task::sft && a.max_length > 0 && a.given("max_length"))
+    a.block_size = a.max_length;  // what plan and estimate count with
   if (a.include_num_input_tokens_seen == "true") a.include_num_input_tokens_seen = "all";
   if (a.include_num_input_tokens_seen.empty()) a.include_num_input_tokens_seen = "no";
   if (a.metric_for_best_model.empty() &&
@@ -174,6 +176,31 @@ void validate_adapters(TrainingArguments const& a) {
                    "--adapter needs the model that it adapts; give --model_name_or_path DIR");
 }
 
+/// Options of --task sft without it, and options of texts with it.
+void validate_task(TrainingArguments const& a) {
+  if (a.task == Task::clm) {
+    for (char const* name :
+         {"max_length", "dataset_text_field", "record_template", "eos_token", "chat_template_path",
+          "assistant_only_loss", "completion_only_loss", "loss_type", "packing", "packing_strategy",
+          "eval_packing", "padding_free", "pad_to_multiple_of"})
+      TESSERA_VALIDATE(!a.given(name), UsageError, "--", name,
+                       " is an option of supervised fine-tuning; add --task sft");
+    return;
+  }
+  for (char const* name : {"block_size", "append_eos", "reset_attention_mask", "reset_position_ids",
+                           "eod_mask_loss", "group_by_length"})
+    TESSERA_VALIDATE(!a.given(name), UsageError, "--", name,
+                     " is an option of packed text and cannot go with --task sft; ",
+                     std::string(name) == "block_size" ? "use --max_length" : "leave it out");
+  TESSERA_VALIDATE(a.train_sampling_strategy != Sampling::group_by_length, UsageError,
+                   "--train_sampling_strategy group_by_length with --task sft: examples are not "
+                   "sorted by length; use random, or --packing");
+  TESSERA_VALIDATE(!a.packing_rows() || a.max_length > 0, UsageError,
+                   "--packing needs the length of a row; give --max_length");
+  TESSERA_VALIDATE(a.loss_type != LossType::dft || a.label_smoothing_factor == 0.0, UsageError,
+                   "--loss_type dft has no label smoothing; leave --label_smoothing_factor out");
+}
+
 /// Contradictions between options that are given.
 void validate(TrainingArguments const& a) {
   TESSERA_VALIDATE(!(a.fp16 && a.bf16), UsageError,
@@ -187,6 +214,7 @@ void validate(TrainingArguments const& a) {
                    "--lr_scheduler_kwargs is ", a.lr_scheduler_kwargs.dump(),
                    "; it must be a JSON object like {\"num_cycles\": 2}");
   validate_adapters(a);
+  validate_task(a);
   for (char const* known : {"no", "all", "non_padding"})
     if (a.include_num_input_tokens_seen == known) return validate_best(a);
   throw UsageError(concat("--include_num_input_tokens_seen is ", a.include_num_input_tokens_seen,

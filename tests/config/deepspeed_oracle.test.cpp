@@ -213,6 +213,8 @@ TEST(Tables, EveryFlagThatWorksChangesTheArguments) {
       context = {"--eval_strategy", "steps"};
     if (option.name.starts_with("lora_") || option.name == "use_rslora")
       context = {"--use_peft_lora"};
+    if (option.name != "task" && option.group == argument_table().find("task")->group)
+      context = {"--task", "sft"};
     if (option.name == "adapter") context = {"--model_name_or_path", "base"};
     if (option.name == "tune_minutes") context = {"--auto_tune"};
     if (option.name == "dataloader_prefetch_factor") context = {"--dataloader_num_workers", "1"};

@@ -34,6 +34,14 @@ struct RanksPerFile {
 enum class AsyncSave { automatic, on, off };
 /// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
 enum class Reproducible { run, world };
+/// What a training learns from: the text of run_clm.py, or examples as TRL's SFTTrainer.
+enum class Task { clm, sft };
+/// chunked_nll is nll.
+enum class LossType { nll, chunked_nll, dft };
+/// How packing puts examples into rows; bfd_requeue is bfd_split.
+enum class PackingStrategy { bfd, bfd_split, bfd_requeue, wrapped };
+/// See data::RecordTemplate.
+enum class RecordTemplate { none, alpaca };
 
 template <>
 inline constexpr std::array enum_names<Interval>{"no", "steps", "epoch", "best"};
@@ -44,6 +52,15 @@ template <>
 inline constexpr std::array enum_names<AsyncSave>{"auto", "on", "off"};
 template <>
 inline constexpr std::array enum_names<Reproducible>{"run", "world"};
+template <>
+inline constexpr std::array enum_names<Task>{"clm", "sft"};
+template <>
+inline constexpr std::array enum_names<LossType>{"nll", "chunked_nll", "dft"};
+template <>
+inline constexpr std::array enum_names<PackingStrategy>{"bfd", "bfd_split", "bfd-requeue",
+                                                        "wrapped"};
+template <>
+inline constexpr std::array enum_names<RecordTemplate>{"none", "alpaca"};
 template <>
 inline constexpr std::array enum_names<Recompute>{"none", "light", "block"};
 template <>
@@ -80,6 +97,7 @@ struct DeepSpeedConfig {
 struct EngineOptions {
   double label_smoothing_factor = 0.0;
   double neftune_noise_alpha = 0.0;  ///< 0: no noise
+  LossType loss_type = LossType::nll;
   Reproducible reproducible = Reproducible::run;
   bool reduce_once = false;  ///< stages 2 and 3: gradients are reduced in the last micro-step only
   bool reproducible_world() const { return reproducible == Reproducible::world; }
@@ -116,6 +134,18 @@ struct TrainingArguments : EngineOptions {
   /// Documents of packed sequences, in Megatron-LM's words.
   bool reset_attention_mask = false, reset_position_ids = false, eod_mask_loss = false;
   std::optional<std::int64_t> preprocessing_num_workers;  ///< none: all cores of the process
+  // supervised fine-tuning, in TRL's words
+  Task task = Task::clm;
+  std::int64_t max_length = 1024;  ///< tokens of an example or of a packed row; 0: no limit
+  std::string dataset_text_field = "text";
+  RecordTemplate record_template = RecordTemplate::none;
+  std::filesystem::path chat_template_path;
+  std::string eos_token;                     ///< empty: the tokenizer's
+  std::optional<bool> completion_only_loss;  ///< none: where there is a completion
+  bool assistant_only_loss = false, packing = false, padding_free = false;
+  PackingStrategy packing_strategy = PackingStrategy::bfd;
+  std::optional<bool> eval_packing;  ///< none: packing
+  std::int64_t pad_to_multiple_of = 1;
   bool dataloader_drop_last = false;
   std::int64_t dataloader_num_workers = 0;                 ///< threads that load ahead
   std::optional<std::int64_t> dataloader_prefetch_factor;  ///< none: 2
@@ -225,6 +255,8 @@ struct TrainingArguments : EngineOptions {
   std::vector<std::string>
       hints;  ///< accepted options whose effect differs: one line each, for the log
 
+  /// Training or evaluation data is packed.
+  bool packing_rows() const { return packing || eval_packing.value_or(false); }
   /// Given by flag or run file (not a default).
   bool given(std::string_view name) const { return values.given(name); }
 };

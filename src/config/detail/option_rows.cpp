@@ -58,6 +58,49 @@ void add_texts(ArgumentRows& t) {
       .resume(training);
 }
 
+void add_examples(ArgumentRows& t) {
+  t.group("Supervised fine-tuning, as TRL's SFTTrainer", training);
+  t.add(&Arguments::task, "task",
+        "clm: text as run_clm.py; sft: examples of prompts, completions and chats as TRL's "
+        "SFTTrainer (Tessera's own)");
+  t.add(&Arguments::max_length, "max_length",
+        "tokens of an example, truncated at the end, or of a packed row; 0: no limit")
+      .at_least(0)
+      .unit("tokens");
+  t.add(&Arguments::dataset_text_field, "dataset_text_field", "column of plain text");
+  t.add(&Arguments::record_template, "record_template",
+        "alpaca: instruction, input and output become a prompt and a completion (Tessera's own)");
+  t.add(&Arguments::chat_template_path, "chat_template_path",
+        "Jinja file, or directory of a tokenizer, in place of the tokenizer's chat template");
+  t.add(&Arguments::eos_token, "eos_token",
+        "token that ends texts and completions; none: the tokenizer's");
+  t.add(&Arguments::completion_only_loss, "completion_only_loss",
+        "loss on the completion only; none: where there is a prompt and a completion");
+  t.add(&Arguments::assistant_only_loss, "assistant_only_loss",
+        "loss on the assistant's messages only");
+  t.add(&Arguments::loss_type, "loss_type",
+        "nll: negative log-likelihood, also named chunked_nll; dft: times the token's probability "
+        "(Dynamic Fine-Tuning)");
+  t.add(&Arguments::packing, "packing",
+        "several examples share a row of max_length, each with its own attention and positions");
+  t.add(&Arguments::packing_strategy, "packing_strategy",
+        "bfd: best fit decreasing, cuts long examples; bfd_split (bfd-requeue): splits them; "
+        "wrapped: no borders");
+  t.add(&Arguments::eval_packing, "eval_packing", "pack the evaluation data; none: as packing");
+  t.add(&Arguments::padding_free, "padding_free",
+        "the examples of a micro-batch follow each other in one row without padding");
+  t.add(&Arguments::pad_to_multiple_of, "pad_to_multiple_of",
+        "rows are padded to a multiple of this")
+      .at_least(1)
+      .unit("tokens");
+  t.add(string, "truncation_mode", "keep_start", "which part of a long example is kept")
+      .refuse("examples are cut at the end, as keep_start does; leave it out");
+  t.add(boolean, "shuffle_dataset", false, "shuffle the data set before it is packed")
+      .refuse(
+          "examples are packed in the order of the files; train_sampling_strategy shuffles "
+          "the rows. Shuffle the file");
+}
+
 void add_loading(ArgumentRows& t) {
   t.add(&Arguments::dataloader_num_workers, "dataloader_num_workers",
         "threads of each rank that load samples ahead; 0: none")
@@ -80,6 +123,7 @@ void add_loading(ArgumentRows& t) {
       .hint("no effect: checksums of text, tokenizer and settings find every change");
   t.add(&Arguments::preprocessing_num_workers, "preprocessing_num_workers",
         "threads of rank 0 that tokenize; none: one per core; the sequences do not depend on it")
+      .alias("dataset_num_proc")
       .at_least(1)
       .resume(reported);
 }
@@ -116,6 +160,7 @@ void add_data_options(ArgumentRows& t) {
   add_texts(t);
   add_loading(t);
   add_unused(t);
+  add_examples(t);
 }
 
 void add_launcher_options(ArgumentRows& t) {

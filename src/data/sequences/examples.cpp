@@ -1,6 +1,7 @@
 #include "sequences/examples.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "tessera/core/error.hpp"
@@ -77,6 +78,61 @@ std::string alpaca_prompt(ConfigTree const& record) {
                    instruction, "\n\n### Input:\n", input, "\n\n### Response:");
 }
 
+/// ShareGPT's names of roles.
+std::string role_of(std::string const& from) {
+  return from == "human" ? "user" : from == "gpt" ? "assistant" : from;
+}
+
+/// Messages with role and content. @throws BrokenRecord naming the message
+ConfigTree messages_of(ConfigTree const& record, char const* column) {
+  auto const* list = record.find(column);
+  TESSERA_VALIDATE(list && list->is_array() && list->size() > 0, data::detail::BrokenRecord,
+                   "column '", column, "' is not a list of messages");
+  ConfigTree out = ConfigTree::array();
+  std::size_t number = 0;
+  for (ConfigTree message : list->as_array()) {
+    ++number;
+    TESSERA_VALIDATE(message.is_object(), data::detail::BrokenRecord, "message ", number, " of '",
+                     column, "' is ", message.type_name(),
+                     "; expected an object with role and content");
+    if (auto const* from = message.find("from"); from && from->is_string()) {
+      message.set("role", role_of(from->as_string()));
+      message.erase("from");
+      if (auto const* value = message.find("value")) {
+        message.set("content", *value);
+        message.erase("value");
+      }
+    }
+    auto const* role = message.find("role");
+    TESSERA_VALIDATE(role && role->is_string(), data::detail::BrokenRecord, "message ", number,
+                     " of '", column, "' has no role");
+    constexpr std::array roles{"system", "developer", "user", "assistant", "tool"};
+    TESSERA_VALIDATE(std::ranges::count(roles, role->as_string()) == 1, data::detail::BrokenRecord,
+                     "message ", number, " of '", column, "' has the role '", role->as_string(),
+                     "'; known are system, developer, user, assistant and tool");
+    TESSERA_VALIDATE(message.contains("content") || message.contains("tool_calls"),
+                     data::detail::BrokenRecord, "message ", number, " of '", column, "' (role ",
+                     role->as_string(), ") has no content");
+    out.push_back(std::move(message));
+  }
+  return out;
+}
+
+/// What a record says next to its messages; `tools` may be JSON in a string, as TRL reads it.
+void read_context(ConfigTree const& record, Conversation& conversation) {
+  if (auto const* tools = record.find("tools"); tools && !tools->is_null())
+    conversation.tools = tools->is_string() ? parse(tools->as_string()) : *tools;
+  if (auto const* variables = record.find("chat_template_kwargs");
+      variables && variables->is_object())
+    conversation.variables = *variables;
+}
+
+std::string roles_of(ConfigTree const& messages) {
+  std::vector<std::string> out;
+  for (auto const& message : messages.as_array()) out.push_back(message.at("role").as_string());
+  return join(out);
+}
+
 std::size_t common_prefix(std::vector<std::int32_t> const& a, std::vector<std::int32_t> const& b) {
   auto const ends = std::ranges::mismatch(a, b);
   return static_cast<std::size_t>(ends.in1 - a.begin());
@@ -95,11 +151,13 @@ ExampleEncoder::ExampleEncoder(ExampleOptions const& options, std::string const&
   ConfigTree const first = ConfigTree::parse(first_record, where);
   form_ = form_of(first, options, where);
   check_options(first, where);
-  TESSERA_VALIDATE(
-      form_ != ExampleForm::messages && form_ != ExampleForm::prompt_completion_messages,
-      ConfigError, where,
-      " holds messages, and chat templates are not rendered; render them to prompt and "
-      "completion first");
+  if (form_ == ExampleForm::messages || form_ == ExampleForm::prompt_completion_messages) {
+    chat_ = ChatTemplates::load(options.tokenizer_directory, options.chat_template);
+    TESSERA_VALIDATE(!chat_->empty(), ConfigError, where, " holds messages, and ",
+                     options.tokenizer_directory.string(),
+                     " has no chat template; give --chat_template_path FILE");
+    return;
+  }
   std::int32_t const eos =
       options.eos_token.empty() ? tokenizer.eos_id() : tokenizer.find(options.eos_token);
   TESSERA_VALIDATE(
@@ -146,6 +204,8 @@ EncodedBatch ExampleEncoder::encode(Tokenizer const& tokenizer,
       out.ids.insert(out.ids.end(), tokens.begin(), tokens.end());
     } catch (BrokenRecord const& error) {
       out.broken.emplace_back(i, error.what());
+    } catch (ChatError const& error) {
+      out.broken.emplace_back(i, error.what());
     }
     out.ends.push_back(out.ids.size());
   }
@@ -158,6 +218,8 @@ ExampleEncoder::Tokens ExampleEncoder::encode_record(Tokenizer const& tokenizer,
   Tokens out;
   if (form_ == ExampleForm::text)
     out = tokenizer.encode(with_eos(string_in(record, options_.text_field)));
+  else if (form_ != ExampleForm::prompt_completion)
+    out = encode_messages(tokenizer, record);
   else if (options_.record_template == RecordTemplate::alpaca)
     out = encode_pair(tokenizer, alpaca_prompt(record), string_in(record, "output"));
   else
@@ -173,6 +235,75 @@ ExampleEncoder::Tokens ExampleEncoder::encode_pair(Tokenizer const& tokenizer,
   Tokens out = tokenizer.encode(prompt + with_eos(completion));
   if (options_.completion_only_loss.value_or(true))
     leave_out(out, common_prefix(tokenizer.encode(prompt), out));
+  return out;
+}
+
+ExampleEncoder::Tokens ExampleEncoder::encode_messages(Tokenizer const& tokenizer,
+                                                       ConfigTree const& record) const {
+  bool const pairs = form_ == ExampleForm::prompt_completion_messages;
+  Conversation conversation;
+  read_context(record, conversation);
+  conversation.messages = messages_of(record, pairs                              ? "prompt"
+                                              : record.contains("conversations") ? "conversations"
+                                                                                 : "messages");
+  Conversation const prompt = conversation;
+  if (pairs) {
+    ConfigTree const completion = messages_of(record, "completion");
+    for (auto const& message : completion.as_array()) conversation.messages.push_back(message);
+  }
+  try {
+    auto const& chat = chat_->of(conversation);
+    RenderedChat rendered = chat.render(conversation);
+    if (options_.assistant_only_loss)
+      rendered.assistant = assistant_spans(chat, conversation, rendered);
+    auto const encoded = encode_chat(tokenizer, rendered);
+    Tokens out(encoded.ids.begin(), encoded.ids.end());
+    if (options_.assistant_only_loss) {
+      for (std::size_t i = 0; i < out.size(); ++i)
+        if (!encoded.assistant[i]) out[i] |= not_predicted;
+      TESSERA_VALIDATE(std::ranges::count(encoded.assistant, 1) > 0, data::detail::BrokenRecord,
+                       "it has no tokens of the assistant");
+    }
+    if (pairs && options_.completion_only_loss.value_or(true)) {
+      Conversation before = prompt;
+      before.add_generation_prompt = true;
+      auto const ids = encode_chat(tokenizer, chat.render(before)).ids;
+      leave_out(out, common_prefix(ids, encoded.ids));
+    }
+    return out;
+  } catch (ChatError const& error) {
+    throw BrokenRecord(concat(error.what(), " (roles: ", roles_of(conversation.messages), ")"));
+  }
+}
+
+/// Where the template marks nothing: what an assistant's message adds to the text that ends with
+/// the generation prompt. Exact where these texts are prefixes of the conversation's.
+std::vector<TextSpan> ExampleEncoder::assistant_spans(ChatTemplate const& chat,
+                                                      Conversation const& conversation,
+                                                      RenderedChat const& rendered) const {
+  if (chat.marks_assistant()) return rendered.assistant;
+  std::vector<TextSpan> out;
+  Conversation part = conversation;
+  part.messages = ConfigTree::array();
+  for (auto const& message : conversation.messages.as_array()) {
+    bool const assistant = message.at("role").as_string() == "assistant";
+    std::string before;
+    if (assistant) {
+      part.add_generation_prompt = true;
+      before = chat.render(part).text;
+    }
+    part.messages.push_back(message);
+    if (!assistant) continue;
+    part.add_generation_prompt = false;
+    std::string const after = chat.render(part).text;
+    TESSERA_VALIDATE(rendered.text.starts_with(after) && after.starts_with(before), ConfigError,
+                     "--assistant_only_loss: the chat template has no generation blocks, and the "
+                     "text of a conversation does not begin with the text of its first ",
+                     part.messages.size(),
+                     " messages, so that the assistant's tokens are not known; mark them in the "
+                     "template with {% generation %} and {% endgeneration %}");
+    out.push_back({before.size(), after.size()});
+  }
   return out;
 }
 

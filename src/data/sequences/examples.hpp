@@ -3,11 +3,13 @@
 /// their tokens with the mask of the loss. docs/reference/fine-tuning.md says what TRL does.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/core/config_tree.hpp"
+#include "tessera/data/chat/chat_template.hpp"
 #include "tessera/data/sequences/text_dataset.hpp"
 #include "tokenizer/batch_encoder.hpp"
 
@@ -37,6 +39,9 @@ class ExampleEncoder {
   Tokens encode_record(Tokenizer const& tokenizer, std::string const& record) const;
   Tokens encode_pair(Tokenizer const& tokenizer, std::string const& prompt,
                      std::string const& completion) const;
+  Tokens encode_messages(Tokenizer const& tokenizer, ConfigTree const& record) const;
+  std::vector<TextSpan> assistant_spans(ChatTemplate const& chat, Conversation const& conversation,
+                                        RenderedChat const& rendered) const;
   std::string with_eos(std::string text) const;
   void check_options(ConfigTree const& first, std::string const& where) const;
   void finish(Tokens& tokens) const;
@@ -44,6 +49,7 @@ class ExampleEncoder {
   ExampleOptions options_;
   ExampleForm form_;
   std::string eos_;
+  std::optional<ChatTemplates> chat_;
 };
 
 /// The text of an example, with the parts of the loss between two marks.

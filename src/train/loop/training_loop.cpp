@@ -101,7 +101,7 @@ StepOutcome TrainingLoop::train(std::int64_t step) {
     throw ConfigError(concat(e.what(), ". ", watch_.advice()));
   }
   watch_.count(outcome);
-  parts_.state.tokens += outcome.samples * options_.tokens_per_sample;
+  parts_.state.tokens += outcome.tokens_read(options_.tokens_per_sample);
   parts_.state.samples += outcome.samples;
   complete_ = step;
   return outcome;

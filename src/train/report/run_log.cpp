@@ -23,6 +23,9 @@ ConfigTree results_of(std::string const& split, EvaluationResult const& result) 
       .set(split + "_runtime", result.seconds)
       .set(split + "_samples", result.samples);
   if (result.accuracy) out.set(split + "_accuracy", *result.accuracy);
+  if (result.entropy)
+    out.set(split + "_mean_token_accuracy", result.accuracy.value_or(0.0))
+        .set(split + "_entropy", *result.entropy);
   out.set(split + "_samples_per_second", static_cast<double>(result.samples) / result.seconds)
       .set(split + "_steps_per_second", static_cast<double>(result.passes) / result.seconds);
   return out;
@@ -31,6 +34,10 @@ ConfigTree results_of(std::string const& split, EvaluationResult const& result) 
 std::string quality_text(EvaluationResult const& result) {
   return concat("perplexity ", fixed_text(result.perplexity, 2),
                 result.accuracy ? ", accuracy " + fixed_text(*result.accuracy, 4) : "");
+}
+
+double padding_share(std::int64_t tokens, std::int64_t positions) {
+  return 1.0 - static_cast<double>(tokens) / static_cast<double>(positions);
 }
 
 /// Returns the bytes by level without those that are always 0.
@@ -92,6 +99,11 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
   if (outcome.graphs.total() > 0) tree.set("device_graphs", graph_status(outcome.graphs));
   if (auto const& t = outcome.phases) tree.set("work_seconds", t->work.tree());
   if (options_.counts_input_tokens) tree.set("num_input_tokens_seen", record.tokens);
+  if (auto const& e = outcome.examples)
+    tree.set("entropy", e->entropy)
+        .set("mean_token_accuracy", e->accuracy)
+        .set("num_tokens", record.tokens)
+        .set("padding", padding_share(e->tokens, e->positions));
   metrics_->write(tree);
 }
 
@@ -123,19 +135,40 @@ void RunLog::write_line(StepRecord const& record, double tokens_per_second) {
                     "step {:.2f}: {}",
                     record.step, 1e3 * t->data, 1e3 * t->forward, 1e3 * t->backward, 1e3 * t->step,
                     t->work.text()));
+  auto const& examples = examples_since_line_;
+  if (outcome.examples)
+    info(fmt::format("entropy {:.4f}, mean_token_accuracy {:.4f}, num_tokens {}, {:.1f} % padding",
+                     examples.entropy / examples.micro_steps,
+                     examples.accuracy / examples.micro_steps, with_commas(record.tokens),
+                     100.0 * padding_share(examples.tokens, examples.positions)));
   if (!monitors_) return;
   std::vector<Scalar> scalars{{"train/loss", loss},
                               {"train/grad_norm", outcome.update.grad_norm},
                               {"train/learning_rate", outcome.learning_rate},
                               {"train/epoch", record.epoch}};
+  if (outcome.examples)
+    scalars.insert(scalars.end(),
+                   {{"train/entropy", examples.entropy / examples.micro_steps},
+                    {"train/mean_token_accuracy", examples.accuracy / examples.micro_steps},
+                    {"train/num_tokens", static_cast<double>(record.tokens)}});
   if (options_.counts_input_tokens)
     scalars.push_back({"train/num_input_tokens_seen", static_cast<double>(record.tokens)});
   monitors_->steps(record.step, scalars);
 }
 
+void RunLog::ExampleSums::add(ExampleMetrics const& of_step) {
+  auto const count = static_cast<double>(of_step.predictions.size());
+  entropy += of_step.entropy * count;
+  accuracy += of_step.accuracy * count;
+  micro_steps += count;
+  tokens += of_step.tokens;
+  positions += of_step.positions;
+}
+
 void RunLog::step(StepRecord const& record) {
   auto const& outcome = record.outcome;
-  tokens_since_line_ += outcome.samples * options_.tokens_per_sample;
+  std::int64_t const tokens = outcome.tokens_read(options_.tokens_per_sample);
+  tokens_since_line_ += tokens;
   if (std::isfinite(outcome.loss) || !options_.filter_nonfinite) {
     loss_since_line_ += outcome.loss;
     ++losses_since_line_;
@@ -143,7 +176,8 @@ void RunLog::step(StepRecord const& record) {
   ++steps_since_line_;
   ++attempt_.steps;
   attempt_.skipped += outcome.update.skipped ? 1 : 0;
-  attempt_.tokens += outcome.samples * options_.tokens_per_sample;
+  attempt_.tokens += tokens;
+  if (auto const& e = outcome.examples) examples_since_line_.add(*e);
   attempt_.last_loss = outcome.loss;
   if (std::isfinite(outcome.loss)) {
     attempt_.loss_sum += outcome.loss;
@@ -158,6 +192,7 @@ void RunLog::step(StepRecord const& record) {
   write_line(record, rate);
   loss_since_line_ = 0.0;
   steps_since_line_ = losses_since_line_ = tokens_since_line_ = 0;
+  examples_since_line_ = {};
 }
 
 void RunLog::end_step() {
@@ -176,6 +211,7 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
         .set("eval_loss", result.loss)
         .set("perplexity", result.perplexity);
     if (result.accuracy) line.set("eval_accuracy", *result.accuracy);
+    if (result.entropy) line.set("eval_entropy", *result.entropy);
     metrics_->write(line);
   }
   if (monitors_) {
@@ -183,6 +219,7 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
                                 {"eval/perplexity", result.perplexity},
                                 {"eval/runtime", result.seconds}};
     if (result.accuracy) scalars.push_back({"eval/accuracy", *result.accuracy});
+    if (result.entropy) scalars.push_back({"eval/entropy", *result.entropy});
     monitors_->steps(step, scalars);
   }
   auto results = results_of("eval", result);

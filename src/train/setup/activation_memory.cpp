@@ -34,19 +34,23 @@ class Plan {
 
   std::size_t training(std::int64_t rows, Recompute recompute) const {
     return rows == 0 ? 0
-                     : model_.activation_bytes({.kind = memory::Pass::training,
-                                                .rows = rows,
-                                                .sequence = passes_.train_sequence,
-                                                .recompute = recompute,
-                                                .cpu_checkpointing = passes_.cpu_checkpointing},
-                                               space_);
+                     : model_.activation_bytes(
+                           {.kind = memory::Pass::training,
+                            .rows = passes_.flat ? 1 : rows,
+                            .sequence = passes_.train_sequence * (passes_.flat ? rows : 1),
+                            .recompute = recompute,
+                            .cpu_checkpointing = passes_.cpu_checkpointing,
+                            .measures_tokens = passes_.measures_tokens},
+                           space_);
   }
   std::size_t evaluation(std::int64_t rows) const {
     return rows == 0 ? 0
-                     : model_.activation_bytes({.kind = memory::Pass::evaluation,
-                                                .rows = rows,
-                                                .sequence = passes_.evaluation_sequence},
-                                               space_);
+                     : model_.activation_bytes(
+                           {.kind = memory::Pass::evaluation,
+                            .rows = passes_.flat ? 1 : rows,
+                            .sequence = passes_.evaluation_sequence * (passes_.flat ? rows : 1),
+                            .measures_tokens = passes_.measures_tokens},
+                           space_);
   }
   /// With the workspace of cuDNN's attention, which has a slower algorithm where that does not fit.
   std::size_t training_at_full_speed(std::int64_t rows,

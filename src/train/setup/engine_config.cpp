@@ -139,6 +139,7 @@ model::ModelOptions model_options(config::ResolvedConfig const& c) {
   model::ModelOptions options(c.dtype, c.product_dtype);
   options.fp8 = c.fp8;
   options.label_smoothing = c.label_smoothing_factor;
+  options.dynamic_loss = c.loss_type == config::LossType::dft;
   options.neftune_noise_alpha = c.neftune_noise_alpha;
   return options;
 }

@@ -72,6 +72,7 @@ class DataComparison {
          {"block_size", "keep_linebreaks", "data_mixture", "skip_broken_records", "append_eos"})
       value(name, name);
     file("tokenizer");
+    if (texts_.empty()) value("examples_xxh3", "the examples");
     if (texts_.empty()) value("samples", "the number of sequences");
     value("order", "train_sampling_strategy");
     if (differs("seed") && order(now_) != "sequential") value("seed", "data_seed");

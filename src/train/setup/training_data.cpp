@@ -9,6 +9,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/process.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/data/text/text_files.hpp"
 #include "tessera/topology/node_files.hpp"
 #include "tessera/train/setup/engine_config.hpp"
@@ -26,6 +27,7 @@ std::string option_of_documents(config::TrainingArguments const& arguments) {
                                         : "";
 }
 
+constexpr int shown_examples = 2;
 constexpr std::int64_t most_threads = 16;  // each reads the tokenizer's files again
 
 class Loader {
@@ -46,7 +48,9 @@ class Loader {
                          (!arguments_.do_train && !arguments_.validation_file.empty()),
                      UsageError, "no text is named; give --train_file FILE",
                      arguments_.do_eval ? " or --validation_file FILE" : "");
-    load_sequences(block_size(model_max_length));
+    bool const examples = arguments_.task == config::Task::sft;
+    tokenizer_directory_ = source.tokenizer_directory;
+    load_sequences(examples ? 0 : block_size(model_max_length));
     if (is_root()) identify(source);
     return std::move(data_);
   }
@@ -81,14 +85,59 @@ class Loader {
       data::check_vocabulary(*sequences, *data_.tokenizer, model_.vocabulary_size());
       check_documents(request, *sequences);
     };
-    comm::run_on_ranks(comm_, is_root(), build);
+    comm::run_on_ranks(comm_, is_root(), [&] {
+      if (request.examples) log_examples(request);
+      build();
+    });
     comm::run_on_ranks(comm_, leads_node() && !is_root(), build);
     auto opened = topology::open_on_node(session_, {leads_node() ? sequences->file() : fs::path()});
     comm::run_on_ranks(comm_, [&] {
       TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure);
       if (!leads_node()) sequences = data::open_sequences(opened.release()[0], opened.names()[0]);
     });
+    if (request.examples) lay_out(*sequences, request);
     return *sequences;
+  }
+
+  void log_examples(data::SequenceRequest const& request) const {
+    auto const shown = data::show_examples(request, *data_.tokenizer, shown_examples);
+    log::info(concat(request.text.string(), ": ", shown.form));
+    for (auto const& example : shown.examples) {
+      auto const in_loss = std::ranges::count_if(
+          example.tokens, [](std::int32_t token) { return (token & data::not_predicted) == 0; });
+      log::info(concat(counted(std::ssize(example.tokens), "token"), ", ", in_loss,
+                       " in the loss: ", example.text));
+    }
+  }
+
+  /// The rows of examples. Documents of packed rows are no longer than the rows.
+  void lay_out(data::TokenSequences& sequences, data::SequenceRequest const& request) const {
+    sequences.set_layout({arguments_.padding_free, arguments_.pad_to_multiple_of});
+    TESSERA_VALIDATE(sequences.length() <= model_.max_positions(), ConfigError, "an example of ",
+                     request.text.string(), " has ", sequences.length(),
+                     " tokens but the model has ", model_.max_positions(),
+                     " positions; use --max_length ", model_.max_positions(), " or less");
+  }
+
+  data::ExampleOptions example_options(bool packs) const {
+    auto const& a = arguments_;
+    data::ExampleOptions out;
+    out.max_length = a.max_length;
+    out.completion_only_loss = a.completion_only_loss;
+    out.assistant_only_loss = a.assistant_only_loss;
+    out.text_field = a.dataset_text_field;
+    out.record_template = a.record_template == config::RecordTemplate::alpaca
+                              ? data::RecordTemplate::alpaca
+                              : data::RecordTemplate::none;
+    out.eos_token = a.eos_token;
+    out.tokenizer_directory = tokenizer_directory_;
+    out.chat_template = a.chat_template_path;
+    if (packs)
+      out.packing = a.packing_strategy == config::PackingStrategy::bfd ? data::Packing::bfd
+                    : a.packing_strategy == config::PackingStrategy::wrapped
+                        ? data::Packing::wrapped
+                        : data::Packing::bfd_split;
+    return out;
   }
 
   /// Options that separate documents do nothing where no sequence has an end of one.
@@ -118,6 +167,8 @@ class Loader {
     int const percent = split ? static_cast<int>(arguments_.validation_split_percentage) : 0;
     using Kind = data::RecordPart::Kind;
     request.mixture = arguments_.data_mixture;
+    if (arguments_.task == config::Task::sft)
+      request.examples = example_options(arguments_.packing);
     if (arguments_.do_train) {
       request.text = arguments_.train_file;
       request.part = {split ? Kind::rest : Kind::all, percent};
@@ -126,6 +177,8 @@ class Loader {
     }
     if (arguments_.do_train && (!split || arguments_.do_predict))
       request.column = column_of(request);
+    if (request.examples)
+      request.examples = example_options(arguments_.eval_packing.value_or(arguments_.packing));
     if (arguments_.do_eval) {
       request.text = split ? arguments_.train_file : arguments_.validation_file;
       if (!split) request.mixture.clear();
@@ -168,6 +221,8 @@ class Loader {
           .set("data_mixture", arguments_.data_mixture)
           .set("skip_broken_records", arguments_.skip_broken_records)
           .set("append_eos", arguments_.append_eos);
+      if (data_.train->holds_examples())
+        identity.set("examples_xxh3", hex(data_.train->fingerprint()));
     }
     if (data_.evaluation && !arguments_.validation_file.empty())
       identity.set("validation_file", arguments_.validation_file.string())
@@ -178,6 +233,7 @@ class Loader {
   model::CausalLm const& model_;
   topology::MpiSession const& session_;
   comm::Collectives& comm_;
+  fs::path tokenizer_directory_;
   TrainingData data_;
 };
 
@@ -185,6 +241,10 @@ class Loader {
 
 model::DocumentOptions find_document_options(config::TrainingArguments const& arguments,
                                              fs::path const& tokenizer, comm::Collectives& comm) {
+  bool const has_borders = (arguments.packing_rows() &&
+                            arguments.packing_strategy != config::PackingStrategy::wrapped) ||
+                           arguments.padding_free;
+  if (has_borders) return {.reset_attention_mask = true, .reset_position_ids = true};
   auto const option = option_of_documents(arguments);
   if (option.empty()) return {};
   std::string const eod = comm::broadcast_from_root(comm, [&] {

@@ -85,6 +85,15 @@ void round_to(Dtype dtype, float* values, std::int64_t numel) {
                                      : static_cast<float>(float16(values[i]));
 }
 
+/// The longest row of these sequences, and whether they are examples.
+void plan_rows(PlannedPasses& passes, std::int64_t& longest,
+               data::TokenSequences const& sequences) {
+  auto const& layout = sequences.layout();
+  longest = ceil_divide(sequences.length(), layout.multiple_of) * layout.multiple_of;
+  passes.flat = layout.flat;
+  passes.measures_tokens = sequences.holds_examples();
+}
+
 /// "fp32 weights", and the dtype of autocast.
 std::string precision_text(config::ResolvedConfig const& config) {
   bool const autocast = config.product_dtype != config.dtype;
@@ -189,7 +198,7 @@ void TrainingSetup::find_batch_size() {
   passes.recompute = job_.arguments.recompute;
   passes.cpu_checkpointing = config.cpu_checkpointing;
   passes.train_rows = std::min(config.micro_batch_size, run_.data.train->count());
-  passes.train_sequence = run_.data.train->length();
+  plan_rows(passes, passes.train_sequence, *run_.data.train);
   std::int64_t const rows = fitting_train_rows(*run_.model, *run_.compute, job_.comm, passes);
   if (rows == passes.train_rows) return;
   if (job_.is_root())
@@ -218,7 +227,7 @@ void TrainingSetup::reserve_memory_of_passes() {
   passes.cpu_checkpointing = run_.config.cpu_checkpointing;
   if (run_.sampler) {
     passes.train_rows = std::min(run_.config.micro_batch_size, run_.data.train->count());
-    passes.train_sequence = run_.data.train->length();
+    plan_rows(passes, passes.train_sequence, *run_.data.train);
   }
   for (auto const* data : {&run_.data.evaluation, &run_.data.test}) {
     if (!*data) continue;
@@ -226,7 +235,7 @@ void TrainingSetup::reserve_memory_of_passes() {
     passes.evaluation_rows =
         std::max(passes.evaluation_rows,
                  std::min(job_.arguments.per_device_eval_batch_size, ceil_divide(count, ranks)));
-    passes.evaluation_sequence = (*data)->length();
+    plan_rows(passes, passes.evaluation_sequence, **data);
   }
   activation_bytes_ = reserve_activations(*run_.model, *run_.compute, job_.comm, passes);
   host_checkpoint_bytes_ = host_checkpoint_bytes(*run_.model, *run_.compute, passes);
@@ -264,11 +273,12 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       plural(info.world_size, "rank"), info.node_count, plural(info.node_count, "node"),
       memory::Runtime::description()));
   if (run_.sampler)
-    log::info(fmt::format("{} of {} tokens, {} per step ({} x {} x {}), {}",
-                          counted(run_.data.train->count(), "sample"), run_.data.train->length(),
-                          config.train_batch_size, config.micro_batch_size,
-                          config.accumulation_steps, run_.mesh->data_size(),
-                          counted(run_.sampler->total_steps(), "step")));
+    log::info(fmt::format("{} of {}{} tokens, {} per step ({} x {} x {}), {}",
+                          counted(run_.data.train->count(), "sample"),
+                          run_.data.train->holds_examples() ? "up to " : "",
+                          run_.data.train->length(), config.train_batch_size,
+                          config.micro_batch_size, config.accumulation_steps,
+                          run_.mesh->data_size(), counted(run_.sampler->total_steps(), "step")));
   if (config.fp8 && !memory::on_gpu(*run_.compute)) warn_of_emulated_fp8();
   auto const m = run_.weights->memory();
   auto const bytes = [](std::size_t count) {

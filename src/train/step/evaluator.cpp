@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "tessera/core/clock.hpp"
 #include "tessera/core/exact_sum.hpp"
+#include "tessera/data/sampling/batch_loader.hpp"
 #include "tessera/data/sampling/sampler.hpp"
+#include "tessera/train/step/training_step.hpp"
 
 namespace tessera::train {
 namespace {
@@ -32,25 +35,21 @@ Evaluator::Evaluator(ModelContext context, data::TokenSequences sequences,
 
 /// Sums the losses of @p count samples in one forward pass.
 Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
-  tokens_.clear();
-  samples_.clear();
-  for (std::int64_t i = 0; i < count; ++i) {
-    auto const sequence = sequences_[first_sample + i];
-    samples_.push_back(first_sample + i);
-    tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
-  }
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
+  std::iota(samples.begin(), samples.end(), first_sample);
+  auto const loaded = data::read_batch(sequences_, std::move(samples));
   Sums out;
   constexpr std::int64_t not_counted = -1;
   std::int64_t hits = not_counted;
-  model::Batch const batch{.tokens = tokens_.data(),
-                           .rows = count,
-                           .sequence = sequences_.length(),
-                           .samples = samples_.data(),
-                           .hits = &hits};
+  model::TokenMetrics metrics;
+  model::Batch batch = batch_of(loaded);
+  batch.hits = &hits;
+  if (sequences_.holds_examples()) batch.metrics = &metrics;
   out.losses = prediction_step_
                    ? prediction_step_(batch)
                    : context_.model.evaluate(batch, context_.weights, context_.compute).value();
   out.predictions = context_.model.predictions(batch);
+  out.entropy = metrics.entropy ? metrics.entropy->value() : NAN;
   out.hits = hits == not_counted ? NAN : static_cast<double>(hits);
   return out;
 }
@@ -73,6 +72,7 @@ void Evaluator::add_passes(EvaluationResult& result, Sums& sums, ExactSum& losse
     losses.add(of_pass.losses);
     sums.predictions += of_pass.predictions;
     sums.hits += of_pass.hits;
+    sums.entropy += of_pass.entropy;
   }
 }
 
@@ -92,6 +92,8 @@ EvaluationResult Evaluator::evaluate() {
   result.loss = (exact_ ? losses.value() : over_ranks(sums.losses)) / predictions;
   if (double const hits = over_ranks(sums.hits); !std::isnan(hits))
     result.accuracy = hits / predictions;
+  if (double const entropy = over_ranks(sums.entropy); !std::isnan(entropy))
+    result.entropy = entropy / predictions;
   result.perplexity = result.loss < 700.0 ? std::exp(result.loss) : INFINITY;
   result.seconds = seconds_since(started);
   return result;

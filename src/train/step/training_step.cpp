@@ -1,9 +1,12 @@
 #include "tessera/train/step/training_step.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "tessera/core/clock.hpp"
+#include "tessera/model/layers/documents.hpp"
 #include "tessera/optim/schedule.hpp"
 
 namespace tessera::train {
@@ -21,6 +24,19 @@ std::function<void()> between_layers(TrainingStep::Options const& options) {
 
 }  // namespace
 
+double ExampleMetrics::predicted_sum() const {
+  return std::accumulate(predictions.begin(), predictions.end(), 0.0);
+}
+
+model::Batch batch_of(data::LoadedBatch const& loaded) {
+  model::Batch batch{loaded.ids.data(), loaded.rows, loaded.sequence, 0};
+  batch.samples = loaded.indices.data();
+  if (loaded.labels.empty()) return batch;
+  batch.labels = loaded.labels.data();
+  batch.documents = loaded.documents.data();
+  return batch;
+}
+
 TrainingStep::TrainingStep(ModelContext context, zero::Engine& engine,
                            data::TokenSequences sequences, Options const& options)
     : context_(context), engine_(engine), sequences_(std::move(sequences)), options_(options) {}
@@ -34,7 +50,10 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   auto const micro_batches = load(step, sampler);
   outcome.data_seconds = seconds_since(started);
   outcome.samples = sampler.samples(step - 1);
-  outcome.tokens = predictions(outcome.samples, micro_batches);
+  if (sequences_.holds_examples()) outcome.examples = count_examples(micro_batches);
+  outcome.tokens = outcome.examples
+                       ? std::max<std::int64_t>(std::llround(outcome.examples->predicted_sum()), 1)
+                       : predictions(outcome.samples, micro_batches);
   outcome.learning_rate = learning_rate;
 
   model::PassSettings settings;
@@ -50,17 +69,19 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
     engine_.set_betas((*options_.beta1)(engine_.optimizer_steps() + 1), optim::one_cycle_beta2);
   engine_.begin_step();
   std::vector<model::LossSum> losses;
+  std::vector<model::TokenMetrics> metrics(micro_batches.size());
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     int const index = static_cast<int>(i), count = static_cast<int>(micro_batches.size());
     if (micro_batches[i].samples == 0) {
       engine_.begin_micro_step(index, count, zero::MicroStepGradients::are_discarded);
-      (void)micro_step(stand_in(), 0, settings);
+      (void)micro_step(stand_in(), 0, settings, nullptr);
       continue;
     }
     engine_.begin_micro_step(index, count);
     auto const first_row =
         sampler.first_row(step - 1, index, Rank(context_.mesh.data_coordinate()));
-    losses.push_back(micro_step(micro_batches[i], first_row, settings));
+    losses.push_back(micro_step(micro_batches[i], first_row, settings,
+                                outcome.examples ? &metrics[i] : nullptr));
   }
   outcome.update = engine_.finish_step(learning_rate, values(losses, seconds_since(started)));
   if (options_.timer) {
@@ -68,6 +89,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
     outcome.phases = options_.timer->phases();
   }
 
+  if (outcome.examples) add_metrics(*outcome.examples, metrics);
   auto const& sums = outcome.update.sums;
   outcome.loss = sums.addends / static_cast<double>(outcome.tokens);
   if (options_.requests) outcome.requests = requests_of(sums.counts, context_.mesh.size());
@@ -85,9 +107,45 @@ std::vector<data::LoadedBatch> TrainingStep::load(std::int64_t step, data::Sampl
 }
 
 /// A sample of any micro-batch, for a rank without one, which takes part in the collectives.
-data::LoadedBatch TrainingStep::stand_in() const {
-  auto const sequence = sequences_[0];
-  return {1, {sequence.begin(), sequence.end()}, {0}};
+data::LoadedBatch TrainingStep::stand_in() const { return data::read_batch(sequences_, {0}); }
+
+/// What all ranks read: per micro-step the predictions, and the tokens with and without padding.
+ExampleMetrics TrainingStep::count_examples(
+    std::vector<data::LoadedBatch> const& micro_batches) const {
+  std::vector<double> values(micro_batches.size() + 2);
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    auto const& batch = micro_batches[i];
+    values[i] =
+        static_cast<double>(model::count_labels(batch.labels.data(), batch.rows, batch.sequence));
+    values[micro_batches.size()] += static_cast<double>(batch.tokens);
+    values[micro_batches.size() + 1] += static_cast<double>(batch.rows * batch.sequence);
+  }
+  comm::all_reduce_values(context_.data_ranks(), values, comm::ReduceOp::sum);
+  ExampleMetrics out;
+  out.positions = std::llround(values.back());
+  out.tokens = std::llround(values[micro_batches.size()]);
+  values.resize(micro_batches.size());
+  out.predictions = std::move(values);
+  return out;
+}
+
+/// Takes, as SFTTrainer does, the mean over the micro-steps of what all ranks measured in each.
+void TrainingStep::add_metrics(ExampleMetrics& to,
+                               std::vector<model::TokenMetrics> const& metrics) const {
+  std::size_t const count = metrics.size();
+  std::vector<double> values(2 * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!metrics[i].hits) continue;
+    values[i] = metrics[i].hits->value();
+    values[count + i] = metrics[i].entropy->value();
+  }
+  comm::all_reduce_values(context_.data_ranks(), values, comm::ReduceOp::sum);
+  for (std::size_t i = 0; i < count; ++i) {
+    double const predicted = to.predictions[i];
+    if (predicted == 0.0) continue;
+    to.accuracy += values[i] / predicted / static_cast<double>(count);
+    to.entropy += values[count + i] / predicted / static_cast<double>(count);
+  }
 }
 
 /// What all ranks must know of the step travels with its gradient norm. The host waits for the
@@ -118,9 +176,11 @@ std::int64_t TrainingStep::predictions(std::int64_t samples,
 
 model::LossSum TrainingStep::micro_step(data::LoadedBatch const& samples,
                                         std::int64_t first_global_row,
-                                        model::PassSettings const& settings) {
-  model::Batch batch{samples.ids.data(), samples.samples, sequences_.length(), first_global_row};
-  batch.samples = samples.indices.data();
+                                        model::PassSettings const& settings,
+                                        model::TokenMetrics* metrics) {
+  model::Batch batch = batch_of(samples);
+  batch.first_global_row = first_global_row;
+  batch.metrics = metrics;
   if (options_.loss) batch.loss = options_.loss(batch);
   if (options_.timer) options_.timer->begin_passes();
   auto const loss = context_.model.train(batch, settings, engine_, context_.compute);

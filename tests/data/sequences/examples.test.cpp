@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "error_of.hpp"
+#include "scratch_files.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::data::detail {
@@ -57,6 +60,60 @@ TEST_F(Examples, OfAlpacaAreStanfordsPrompts) {
   EXPECT_THAT(out[0],
               HasSubstr("### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:[[3!]]"));
   EXPECT_THAT(out[1], HasSubstr("request.\n\n### Instruction:\nAdd.\n\n### Response:[[3!]]"));
+}
+
+/// ChatML, with and without generation blocks.
+class Chats : public Examples {
+ protected:
+  Chats() {
+    write_template("{% generation %}", "{% endgeneration %}");
+    options_.tokenizer_directory = TESSERA_TEST_DATA "/data/vectors/tokenizer/narrow";
+    options_.chat_template = folder_.directory() / "chat.jinja";
+    options_.eos_token.clear();
+  }
+  void write_template(std::string const& begin, std::string const& end) {
+    std::ofstream(folder_.directory() / "chat.jinja")
+        << "{% for m in messages %}{{ m.role[0] + ':' }}{% if m.role == 'assistant' %}" << begin
+        << "{{ m.content + ';' }}" << end
+        << "{% elif m.role == 'tool' %}{{ raise_exception('no tools') }}"
+           "{% else %}{{ m.content + ';' }}{% endif %}{% endfor %}"
+           "{% if add_generation_prompt %}a:{% endif %}";
+  }
+  ScratchFiles folder_;
+};
+
+std::string const two_turns =
+    R"({"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}]})";
+
+TEST_F(Chats, AreRendered) {
+  EXPECT_EQ(shown({two_turns}), Texts{"[[u:1;a:2;u:3;a:4;]]"});
+  EXPECT_EQ(shown({R"({"conversations": [{"from": "human", "value": "1"},
+                                         {"from": "gpt", "value": "2"}]})"}),
+            Texts{"[[u:1;a:2;]]"});
+  EXPECT_EQ(shown({R"({"prompt": [{"role": "user", "content": "1"}],
+                       "completion": [{"role": "assistant", "content": "2"}]})"}),
+            Texts{"u:1;a:[[2;]]"});
+}
+
+TEST_F(Chats, HaveTheLossOnTheAssistantsMessages) {
+  options_.assistant_only_loss = true;
+  EXPECT_EQ(shown({two_turns}), Texts{"u:1;a:[[2;]]u:3;a:[[4;]]"});
+  write_template("", "");
+  EXPECT_EQ(shown({two_turns}), Texts{"u:1;a:[[2;]]u:3;a:[[4;]]"}) << "by prefixes";
+}
+
+TEST_F(Chats, NameTheRolesThatATemplateRefuses) {
+  Texts const records{two_turns, R"({"messages": [{"role": "user", "content": "1"},
+                                                  {"role": "tool", "content": "2"}]})",
+                      R"({"messages": [{"role": "robot", "content": "1"}]})",
+                      R"({"messages": [{"role": "user"}]})"};
+  auto const batch = encoder(records.front()).encode(tokenizer_, records);
+  ASSERT_EQ(batch.broken.size(), 3);
+  EXPECT_THAT(batch.broken[0].second, HasSubstr("no tools"));
+  EXPECT_THAT(batch.broken[0].second, HasSubstr("(roles: user, tool)"));
+  EXPECT_THAT(batch.broken[1].second, HasSubstr("message 1 of 'messages' has the role 'robot'"));
+  EXPECT_THAT(batch.broken[2].second, HasSubstr("(role user) has no content"));
 }
 
 TEST_F(Examples, LongerThanTheLimitAreCutOrEmpty) {

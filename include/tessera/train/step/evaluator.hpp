@@ -42,7 +42,8 @@ class Evaluator {
   struct Sums {
     double losses = 0.0;
     std::int64_t predictions = 0;
-    double hits = 0.0;  ///< NaN: not counted
+    double hits = 0.0;     ///< NaN: not counted
+    double entropy = 0.0;  ///< likewise
   };
   /// Adds the passes of this rank.
   void add_passes(EvaluationResult& result, Sums& sums, ExactSum& losses);
@@ -54,8 +55,6 @@ class Evaluator {
   std::function<void()> between_passes_;
   PredictionStep prediction_step_;
   bool exact_ = false;
-  std::vector<std::int32_t> tokens_;   ///< tokens of the current pass
-  std::vector<std::int64_t> samples_;  ///< their places in the data set
 };
 
 }  // namespace tessera::train

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/comm/base/traffic.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -50,6 +51,15 @@ struct StepRequests {
   bool operator==(StepRequests const&) const = default;
 };
 
+/// What a step measures of examples, named as TRL's SFTTrainer names it; of all ranks.
+struct ExampleMetrics {
+  double entropy = 0.0;   ///< mean over the micro-steps of the mean over their predictions
+  double accuracy = 0.0;  ///< mean_token_accuracy, likewise
+  std::int64_t tokens = 0, positions = 0;  ///< read, without and with padding
+  std::vector<double> predictions;         ///< number in each micro-step
+  double predicted_sum() const;
+};
+
 /// What all ranks know about an optimizer step once it is done.
 struct StepOutcome {
   double loss = 0.0;         ///< token mean over the global batch
@@ -58,12 +68,17 @@ struct StepOutcome {
   double learning_rate = 0.0;
   zero::StepResult update;
   double seconds = 0.0;
-  std::optional<PhaseTimes> phases = {};  ///< with a timer
-  double data_seconds = 0.0;              ///< in which the step waited for its samples
+  std::optional<ExampleMetrics> examples = {};  ///< in a training on examples
+  std::optional<PhaseTimes> phases = {};        ///< with a timer
+  double data_seconds = 0.0;                    ///< in which the step waited for its samples
   comm::Traffic sent = {};  ///< by the collective operations that this rank called in the step
   memory::GraphLaunches graphs = {};  ///< graph launches of this rank in the step
   /// Requests of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
+  /// Tokens that the ranks read, without padding, of samples of this length or of examples.
+  std::int64_t tokens_read(std::int64_t per_sample) const {
+    return examples ? examples->tokens : samples * per_sample;
+  }
 };
 
 /// The result of an evaluation over a data set.
@@ -75,6 +90,8 @@ struct EvaluationResult {
   double seconds = 0.0;
   /// Part of the predicted tokens that were the most likely ones; none: the model does not count.
   std::optional<double> accuracy{};
+  /// Mean over the predicted tokens, of examples.
+  std::optional<double> entropy{};
 };
 
 /// How a job ended; errors are thrown.

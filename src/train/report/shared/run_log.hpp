@@ -101,6 +101,13 @@ class RunLog {
   double loss_since_line_ = 0.0;    ///< sum of step losses
   std::int64_t steps_since_line_ = 0, losses_since_line_ = 0, tokens_since_line_ = 0;
   bool had_line_ = false;
+  /// Sums over the micro-steps since the last line.
+  struct ExampleSums {
+    double entropy = 0.0, accuracy = 0.0, micro_steps = 0.0;
+    std::int64_t tokens = 0, positions = 0;
+    void add(ExampleMetrics const& of_step);
+  };
+  ExampleSums examples_since_line_;
 
   struct Attempt {
     Clock::time_point started;

@@ -17,6 +17,8 @@ struct PlannedPasses {
   Recompute recompute = Recompute::none;
   bool cpu_checkpointing = false;
   int ranks_on_node = 1;
+  bool flat = false;             ///< a pass has one row with all of its samples
+  bool measures_tokens = false;  ///< see model::PlannedPass
 };
 
 /// Bytes of activations per rank in host memory: cpu_checkpointing on a device.

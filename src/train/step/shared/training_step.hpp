@@ -21,6 +21,9 @@
 
 namespace tessera::train {
 
+/// The rows of a micro-batch as the model takes them; they point into @p loaded.
+model::Batch batch_of(data::LoadedBatch const& loaded);
+
 class TrainingStep {
  public:
   struct Options {
@@ -51,7 +54,9 @@ class TrainingStep {
   std::int64_t predictions(std::int64_t samples,
                            std::vector<data::LoadedBatch> const& micro_batches) const;
   model::LossSum micro_step(data::LoadedBatch const& samples, std::int64_t first_global_row,
-                            model::PassSettings const& settings);
+                            model::PassSettings const& settings, model::TokenMetrics* metrics);
+  ExampleMetrics count_examples(std::vector<data::LoadedBatch> const& micro_batches) const;
+  void add_metrics(ExampleMetrics& to, std::vector<model::TokenMetrics> const& metrics) const;
 
   ModelContext context_;
   zero::Engine& engine_;
