@@ -45,7 +45,7 @@ packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin lib
           nlohmann-json3-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libutf8proc-dev libyaml-dev zlib1g-dev libzstd-dev
           libsentencepiece-dev liburing-dev)
 [[ $goal == run && -z $text ]] && packages+=(jargon-text)
-[[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jsonschema shellcheck jargon-text
+[[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jinja2 python3-jsonschema shellcheck jargon-text
                                 slurmctld slurmd slurm-client libpmix2 iproute2 lmod strace)
 [[ $goal == test ]] && packages+=(mpich libmpich-dev libpmi2-0)   # a second MPI; its priority leaves mpicc and mpirun to Open MPI
 [[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file doxygen mkdocs)

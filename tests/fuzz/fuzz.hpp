@@ -44,6 +44,7 @@ void torch_pickle(std::string_view bytes);
 void deepspeed(std::string_view bytes);
 void tokenizer(std::string_view bytes);
 void vocabulary(std::string_view bytes);
+void chat(std::string_view bytes);
 void records(std::string_view bytes);
 void blocks(std::string_view bytes);
 void shard(std::string_view bytes);

@@ -147,6 +147,16 @@ Seeds vocabularies() {
           std::string("{\"a\":0,\"b\":1,\"ab\":2}\0#version: 0.2\na b\n", 41)};
 }
 
+Seeds chat_seeds() {
+  Seeds out;
+  for (auto const& entry : fs::directory_iterator(tests / "data/vectors/chat"))
+    if (entry.path().extension() == ".jinja") out.push_back(read(entry.path()));
+  std::sort(out.begin(), out.end());
+  out.push_back(out.front() + std::string(1, '\0') +
+                R"([{"role": "tool", "content": [{"type": "text", "text": "a"}], "n": -1.5e3}])");
+  return out;
+}
+
 Seeds record_seeds() {
   std::string const text = "one line\r\n\r\nand \xc3\xa4 another\rlast",
                     lines = "{\"text\": \"a \\\" {\"}\n{\"text\": \"b\\u00e4\"}\n",
@@ -171,6 +181,7 @@ std::vector<std::string> seeds(std::string_view target) {
   if (target == "deepspeed") return deepspeed_pairs();
   if (target == "tokenizer") return tokenizers();
   if (target == "vocabulary") return vocabularies();
+  if (target == "chat") return chat_seeds();
   if (target == "records") return record_seeds();
   if (target == "blocks") return {sequence_file()};
   if (target == "shard") return {read(tiny_checkpoint("seed-shard", 1) / "shard_00000.h5")};

@@ -20,6 +20,7 @@ constexpr Target all[] = {{"json", json},
                           {"deepspeed", deepspeed},
                           {"tokenizer", tokenizer},
                           {"vocabulary", vocabulary},
+                          {"chat", chat},
                           {"records", records},
                           {"blocks", blocks},
                           {"shard", shard}};

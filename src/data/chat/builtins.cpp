@@ -7,9 +7,9 @@
 
 namespace tessera::data::detail {
 
-std::string const& Call::text(std::size_t i, std::string const& standard) const {
+std::string Call::text(std::size_t i, std::string_view standard) const {
   Value const* given = at(i);
-  if (!given) return standard;
+  if (!given) return std::string(standard);
   if (!given->text()) fail(concat("an argument is a ", type_name(*given), "; text is expected"));
   return given->text()->bytes;
 }

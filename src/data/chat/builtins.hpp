@@ -20,7 +20,7 @@ struct Call {
   Budget& budget() const { return interpreter.budget(); }
   Value const* at(std::size_t i) const { return i < given.size() ? given[i] : nullptr; }
   /// An argument that must be of a kind, or its default. @throws TemplateError
-  std::string const& text(std::size_t i, std::string const& standard) const;
+  std::string text(std::size_t i, std::string_view standard) const;
   std::int64_t integer(std::size_t i, std::int64_t standard) const;
   bool flag(std::size_t i) const { return at(i) && truth(*at(i)); }
   Value make(std::string bytes) const { return make_text(budget(), std::move(bytes)); }

@@ -268,10 +268,7 @@ Interpreter::Flow Interpreter::run_loop(Statement const& statement) {
     return flow;
   }
   Value const held = make_list(budget_, std::move(items));
-  ++loops_;
-  Flow const flow = run_items(statement, *held.get<std::shared_ptr<List const>>());
-  --loops_;
-  return flow;
+  return run_items(statement, *held.get<std::shared_ptr<List const>>());
 }
 
 Interpreter::Flow Interpreter::run_items(Statement const& statement,
@@ -282,7 +279,7 @@ Interpreter::Flow Interpreter::run_items(Statement const& statement,
     position_.items.push_back(items->items[i].dict());
     scope_ = std::make_shared<Scope>(Scope{{}, outer});
     assign(*statement.target, items->items[i]);
-    set("loop", Value(std::make_shared<Loop const>(Loop{items, i, loops_ - 1})));
+    set("loop", Value(std::make_shared<Loop const>(Loop{items, i})));
     Flow const flow = run(statement.body);
     scope_ = outer;
     position_.items.pop_back();

@@ -98,7 +98,6 @@ class Interpreter {
   std::deque<Macro> macros_;
   Position position_;
   int depth_ = 0;
-  std::int64_t loops_ = 0;
 };
 
 // operators.cpp

@@ -157,8 +157,8 @@ Value loop_member(Loop const& loop, std::string_view name, Budget& budget) {
   if (name == "first") return Value(index == 0);
   if (name == "last") return Value(index + 1 == size);
   if (name == "length") return Value(size);
-  if (name == "depth") return Value(loop.depth0 + 1);
-  if (name == "depth0") return Value(loop.depth0);
+  if (name == "depth") return Value(std::int64_t{1});  // only recursive loops count deeper
+  if (name == "depth0") return Value(std::int64_t{0});
   if (name == "previtem" && index > 0) return items[loop.index - 1];
   if (name == "nextitem" && index + 1 < size) return items[loop.index + 1];
   return make_undefined(budget, concat("the loop has no ", name, " here"));

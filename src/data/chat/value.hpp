@@ -144,7 +144,6 @@ struct Dict {
 struct Loop {
   std::shared_ptr<List const> items;
   std::size_t index = 0;
-  std::int64_t depth0 = 0;  ///< number of enclosing loops
 };
 
 struct Namespace {

@@ -274,7 +274,7 @@ void Tokenizer::State::mark(std::string_view text, TextSpan piece,
   detail::TokenPositions const positions(whole, surfaces);
   auto const moved = [&](std::size_t at) {
     if (at <= piece.begin) return std::size_t{0};
-    if (at >= piece.end) return positions.end();
+    if (at >= piece.end) return positions.end() + (at > piece.end);  // beyond an empty last token
     std::string const before = about.normalizer.apply(part.substr(0, at - piece.begin));
     TESSERA_VALIDATE(whole.starts_with(before), DataError,
                      "the normalizer of the tokenizer joins text at the border of what an "

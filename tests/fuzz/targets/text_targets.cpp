@@ -3,6 +3,7 @@
 #include "data/sequences/sequence_file.hpp"
 #include "data/text/record_reader.hpp"
 #include "fuzz.hpp"
+#include "tessera/data/chat/chat_template.hpp"
 #include "tessera/data/tokenizer/tokenizer.hpp"
 
 namespace tessera::fuzz {
@@ -39,6 +40,25 @@ void vocabulary(std::string_view bytes) {
   put("vocabulary/vocab.json", bytes.substr(0, end));
   put("vocabulary/merges.txt", end < bytes.size() ? bytes.substr(end + 1) : "");
   use(folder() / "vocabulary");
+}
+
+/// A chat template, and after a zero byte the messages.
+void chat(std::string_view bytes) {
+  auto const end = std::min(bytes.find('\0'), bytes.size());
+  std::string_view const messages =
+      end < bytes.size() ? bytes.substr(end + 1)
+                         : R"([{"role": "user", "content": "\u00e4 b"}, {"role": "assistant"}])";
+  try {
+    data::ChatTemplate jinja(bytes.substr(0, end), "template");
+    jinja.set_limits({100'000, std::int64_t{4} << 20});
+    data::Conversation conversation;
+    conversation.messages = ConfigTree::parse(messages, "messages");
+    auto const rendered = jinja.render(conversation);
+    for (auto const& span : rendered.assistant)
+      if (span.begin > span.end) throw std::logic_error("a span ends before it begins");
+    if (!is_utf8(rendered.text)) throw std::logic_error("the text is not UTF-8");
+  } catch (Error const&) {
+  }
 }
 
 /// First byte: the kind of file.
