@@ -74,8 +74,9 @@ class Value {
 
   Value() = default;  ///< undefined
   template <class T>
-  requires std::is_constructible_v<Variant, std::in_place_type_t<T>, T>
-  explicit Value(T value) : value_(std::in_place_type<T>, std::move(value)) {}
+  requires(!std::is_same_v<T, Value> &&
+           std::is_constructible_v<Variant, std::in_place_type_t<T>, T>) explicit Value(T value)
+      : value_(std::in_place_type<T>, std::move(value)) {}
   static Value none() { return Value(nullptr); }
 
   /// Null for other kinds.
