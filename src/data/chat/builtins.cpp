@@ -1,210 +1,259 @@
-#include "chat/builtins.hpp"
+#include "chat/interpreter.hpp"
+
+#include <utf8proc.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+#include "tokenizer/normalizer.hpp"
 
 namespace tessera::data::detail {
 
+Budget& Call::budget() const { return interpreter.budget(); }
+
 std::string Call::text(std::size_t i, std::string_view standard) const {
-  Value const* given = at(i);
-  if (!given) return std::string(standard);
-  if (!given->text()) fail(concat("an argument is a ", type_name(*given), "; text is expected"));
-  return given->text()->bytes;
+  Value const* value = at(i);
+  if (!value) return std::string(standard);
+  if (!value->text()) fail(concat("an argument is a ", type_name(*value), "; text is expected"));
+  return value->text()->bytes;
 }
 
 std::int64_t Call::integer(std::size_t i, std::int64_t standard) const {
-  Value const* given = at(i);
-  if (!given) return standard;
-  if (!given->is_integral())
-    fail(concat("an argument is a ", type_name(*given), "; an integer is expected"));
-  return given->integer();
+  Value const* value = at(i);
+  if (!value) return standard;
+  if (!value->is_integral())
+    fail(concat("an argument is a ", type_name(*value), "; an integer is expected"));
+  return value->integer();
 }
 
-Builtin const* find_builtin(std::span<Builtin const> all, std::string_view name) {
-  auto const found = std::ranges::find(all, name, &Builtin::name);
-  return found == all.end() ? nullptr : &*found;
-}
-
-Value call_builtin(Interpreter& interpreter, Builtin const& builtin, Value const& self,
-                   Arguments const& arguments) {
-  Call call{interpreter, self, arguments, {}};
-  std::string_view names = builtin.parameters;
-  if (names == "*") return builtin.apply(call);
-  bool const required = names.starts_with('!');
-  if (required) names.remove_prefix(1);
-  std::size_t keywords = 0;
-  while (!names.empty()) {
-    std::size_t const end = std::min(names.find(','), names.size());
-    std::string_view const name = names.substr(0, end);
-    auto const keyword =
-        std::ranges::find(arguments.keywords, name, &std::pair<std::string_view, Value>::first);
-    std::size_t const i = call.given.size();
-    bool const named = keyword != arguments.keywords.end();
-    bool const placed = i < arguments.positional.size();
-    if (named && placed) fail(concat(builtin.name, " gets '", name, "' twice"));
-    keywords += named;
-    call.given.push_back(placed ? &arguments.positional[i] : named ? &keyword->second : nullptr);
-    names.remove_prefix(std::min(end + 1, names.size()));
+std::vector<Value const*> by_parameter(std::string_view function,
+                                       std::span<std::string_view const> parameters,
+                                       Arguments const& arguments) {
+  auto const& [positional, keywords] = arguments;
+  if (positional.size() > parameters.size())
+    fail(concat(function, " takes no more than ", parameters.size(), " arguments"));
+  std::vector<Value const*> out(parameters.size());
+  for (std::size_t i = 0; i < positional.size(); ++i) out[i] = &positional[i];
+  for (auto const& [name, value] : keywords) {
+    auto const found = std::ranges::find(parameters, name);
+    if (found == parameters.end()) fail(concat(function, " has no parameter '", name, "'"));
+    auto& argument = out[static_cast<std::size_t>(found - parameters.begin())];
+    if (argument) fail(concat(function, " gets '", name, "' twice"));
+    argument = &value;
   }
-  if (arguments.positional.size() > call.given.size() || keywords < arguments.keywords.size())
-    fail(concat(builtin.name, " takes ", builtin.parameters.empty() ? "no arguments" : "only ",
-                builtin.parameters.substr(required)));
-  if (required && !call.given[0]) fail(concat(builtin.name, " needs an argument"));
-  return builtin.apply(call);
+  return out;
 }
 
 namespace {
 
-// Tests
-
-template <class Holds>
-constexpr auto test(Holds) {
-  return [](Call const& call) { return Value(bool{Holds{}(call)}); };
-}
-bool is_true(Value const& v) { return v.is<bool>() && *v.get<bool>(); }
-bool is_int(Value const& v) { return v.is<std::int64_t>(); }
-
-/// Whether both are one object; for scalars whether they are equal.
-bool same(Value const& a, Value const& b) {
-  if (auto const* x = a.get<bool>()) return b.is<bool>() && *x == *b.get<bool>();
-  if (auto const* x = a.get<std::int64_t>()) return is_int(b) && *x == *b.get<std::int64_t>();
-  if (auto const* x = a.list()) return x == b.list();
-  if (auto const* x = a.dict()) return x == b.dict();
-  if (a.is_none()) return b.is_none();
-  fail(concat("sameas is not supported for a ", type_name(a)));
+std::string text_of(Call const& call) { return to_text(call.self, call.budget()); }
+std::vector<Value> items_of(Call const& call) { return elements(call.self, call.budget()); }
+Value list_of(Call const& call, std::vector<Value> items, List::Shape shape = List::Shape::list) {
+  return make_list(call.budget(), std::move(items), shape);
 }
 
-bool ordered(Call const& call, std::string_view name) {
-  int const order = compare(call.self, *call.at(0), call.budget());
-  if (name == "<") return order < 0;
-  if (name == "<=") return order <= 0;
-  return name == ">" ? order > 0 : order >= 0;
+// Text
+
+std::string upper_case(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    char32_t const code = next_code_point(text, i);
+    if (code == 0xdf)
+      out += "SS";  // the one letter in texts that has two capital letters
+    else
+      append_code_point(
+          static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code))), out);
+  }
+  return out;
 }
 
-bool divisible(Value const& value, std::int64_t by) {
-  if (!value.is_integral()) fail(concat("a ", type_name(value), " is not an integer"));
-  if (by == 0) fail("a number is divided by zero");
-  return by == -1 || value.integer() % by == 0;
+Value capitalize(Call const& call) {
+  std::string const text = text_of(call);
+  if (text.empty()) return call.make("");
+  std::size_t end = 0;
+  next_code_point(text, end);
+  std::string const first = upper_case(text.substr(0, end));
+  return call.make((first == "SS" ? "Ss" : first) + lowercased(text.substr(end)));
 }
 
-bool has_case(Call const& call, bool upper) {
-  std::string const text = to_text(call.self, call.budget());
-  std::string const up = in_upper_case(text), low = in_lower_case(text);
-  return up != low && text == (upper ? up : low);
+Value strip(Call const& call, bool left, bool right) {
+  bool const spaces = !call.at(0) || call.at(0)->is_none();
+  std::string const removed = spaces ? "" : call.text(0), text = text_of(call);
+  if (!spaces && removed.empty()) return call.make(text);
+  return call.make(stripped(text, left, right, removed));
 }
 
-constexpr auto equals = test([](Call const& c) { return equal(c.self, *c.at(0), c.budget()); });
-constexpr auto differs = test([](Call const& c) { return !equal(c.self, *c.at(0), c.budget()); });
-constexpr auto less = test([](Call const& c) { return ordered(c, "<"); });
-constexpr auto at_most = test([](Call const& c) { return ordered(c, "<="); });
-constexpr auto greater = test([](Call const& c) { return ordered(c, ">"); });
-constexpr auto at_least = test([](Call const& c) { return ordered(c, ">="); });
+Value replace(Call const& call) {
+  std::string const text = text_of(call), from = to_text(*call.at(0), call.budget()),
+                    to = to_text(*call.at(1), call.budget());
+  if (from.empty()) fail("replace: the text to replace is empty");
+  std::string out;
+  std::size_t done = 0;
+  for (std::size_t found = text.find(from); found != std::string::npos;
+       found = text.find(from, done)) {
+    call.budget().step(to.size());
+    Charge const bound(call.budget(), out.size() + to.size());
+    out.append(text, done, found - done).append(to);
+    done = found + from.size();
+  }
+  return call.make(out.append(text, done));
+}
 
-constexpr Builtin tests[] = {
-    {"defined", "", test([](Call const& c) { return !c.self.is_undefined(); })},
-    {"undefined", "", test([](Call const& c) { return c.self.is_undefined(); })},
-    {"none", "", test([](Call const& c) { return c.self.is_none(); })},
-    {"boolean", "", test([](Call const& c) { return c.self.is<bool>(); })},
-    {"true", "", test([](Call const& c) { return is_true(c.self); })},
-    {"false", "", test([](Call const& c) { return c.self.is<bool>() && !is_true(c.self); })},
-    {"integer", "", test([](Call const& c) { return is_int(c.self); })},
-    {"float", "", test([](Call const& c) { return c.self.is<double>(); })},
-    {"number", "", test([](Call const& c) { return c.self.is_number(); })},
-    {"string", "", test([](Call const& c) { return c.self.text() != nullptr; })},
-    {"mapping", "", test([](Call const& c) { return c.self.dict() != nullptr; })},
-    {"iterable", "", test([](Call const& c) {
-       bool const loop = c.self.is<std::shared_ptr<Loop const>>();
-       return loop || c.self.is_undefined() || c.self.text() || c.self.list() || c.self.dict();
-     })},
-    {"sequence", "", test([](Call const& c) {
-       bool const generator = c.self.list() && c.self.list()->shape == List::Shape::generator;
-       return !generator &&
-              (c.self.is_undefined() || c.self.text() || c.self.list() || c.self.dict());
-     })},
-    {"callable", "", test([](Call const& c) {
-       return c.self.is_undefined() || c.self.is<Macro const*>() || c.self.is<Function>();
-     })},
-    {"sameas", "!other", test([](Call const& c) { return same(c.self, *c.at(0)); })},
-    {"in", "!seq", test([](Call const& c) { return contains(*c.at(0), c.self, c.budget()); })},
-    {"odd", "", test([](Call const& c) { return !divisible(c.self, 2); })},
-    {"even", "", test([](Call const& c) { return divisible(c.self, 2); })},
-    {"divisibleby", "!num", test([](Call const& c) { return divisible(c.self, c.integer(0, 1)); })},
-    {"upper", "", test([](Call const& c) { return has_case(c, true); })},
-    {"lower", "", test([](Call const& c) { return has_case(c, false); })},
-    {"eq", "!b", equals},
-    {"equalto", "!b", equals},
-    {"==", "!b", equals},
-    {"ne", "!b", differs},
-    {"!=", "!b", differs},
-    {"lt", "!b", less},
-    {"lessthan", "!b", less},
-    {"<", "!b", less},
-    {"le", "!b", at_most},
-    {"<=", "!b", at_most},
-    {"gt", "!b", greater},
-    {"greaterthan", "!b", greater},
-    {">", "!b", greater},
-    {"ge", "!b", at_least},
-    {">=", "!b", at_least}};
+Value split(Call const& call) {
+  std::string_view rest = call.self.text()->bytes;
+  std::string const separator = call.text(0);
+  if (separator.empty()) fail("split: the separator is empty");
+  std::int64_t const count = call.integer(1, -1);
+  std::vector<Value> parts;
+  for (std::size_t found = rest.find(separator);
+       found != std::string_view::npos && static_cast<std::int64_t>(parts.size()) != count;
+       found = rest.find(separator)) {
+    parts.push_back(call.make(rest.substr(0, found)));
+    rest.remove_prefix(found + separator.size());
+  }
+  parts.push_back(call.make(rest));
+  return list_of(call, std::move(parts));
+}
 
-// Methods of dicts and lists
+/// Python's json.dumps as transformers' tojson calls it.
+Value to_json_text(Call const& call) {
+  JsonStyle style;
+  style.ascii = call.flag(0);
+  style.sorted = call.flag(3);
+  if (Value const* indent = call.at(1); indent && !indent->is_none()) {
+    std::int64_t const width = call.integer(1, 0);
+    if (width < 0 || width > 1000) fail("tojson: the indent is not between 0 and 1000");
+    style.lines = true;
+    style.item_separator = ",";
+    style.indent = static_cast<std::size_t>(width);
+  }
+  if (Value const* separators = call.at(2); separators && !separators->is_none()) {
+    auto const* both = separators->list();
+    if (!both || both->items.size() != 2 || !both->items[0].text() || !both->items[1].text())
+      fail("tojson: separators are two texts");
+    style.item_separator = both->items[0].text()->bytes;
+    style.key_separator = both->items[1].text()->bytes;
+  }
+  return call.make(to_json(call.self, style, call.budget()));
+}
+
+// Lists and dicts
+
+/// The member that a path such as "function.name" names.
+Value member_of(Call const& call, Value const& item, Value const& path) {
+  if (!path.text()) fail(concat("an attribute is named by text, not by a ", type_name(path)));
+  Value out = item;
+  std::string_view names = path.text()->bytes;
+  while (true) {
+    std::size_t const end = std::min(names.find('.'), names.size());
+    out = item_of(out, call.make(names.substr(0, end)), call.budget());
+    if (end == names.size()) return out;
+    names.remove_prefix(end + 1);
+  }
+}
+
+Value default_value(Call const& call) {
+  bool const replaces = call.self.is_undefined() || (call.flag(1) && !truth(call.self));
+  if (!replaces) return call.self;
+  return call.at(0) ? *call.at(0) : call.make("");
+}
+
+Value length_of(Call const& call) {
+  std::int64_t const size = length(call.self, call.budget());
+  if (size < 0) fail(concat("a ", type_name(call.self), " has no length"));
+  return Value(size);
+}
+
+Value first(Call const& call) {
+  auto const items = items_of(call);
+  return items.empty() ? make_undefined(call.budget(), "first: there is no item") : items.front();
+}
+Value last(Call const& call) {
+  if (length(call.self, call.budget()) < 0)
+    fail("last: the input can only be read from its begin; put the filter `list` before it");
+  auto const items = items_of(call);
+  return items.empty() ? make_undefined(call.budget(), "last: there is no item") : items.back();
+}
+
+Value join(Call const& call) {
+  std::string out, separator = call.at(0) ? to_text(*call.at(0), call.budget()) : "";
+  bool begins = true;
+  for (auto const& item : items_of(call)) {
+    if (!std::exchange(begins, false)) out += separator;
+    out += to_text(item, call.budget());
+    Charge const bound(call.budget(), out.size());
+  }
+  return call.make(out);
+}
 
 enum class Part { keys, values, items };
-Value parts(Call const& call, Part part) {
+Value parts_of(Call const& call, Part part, List::Shape shape = List::Shape::list) {
+  if (!call.self.dict()) fail(concat("a ", type_name(call.self), " is not a mapping"));
   std::vector<Value> out;
   for (auto const& [key, value] : call.self.dict()->members)
-    out.push_back(part == Part::keys ? key
-                  : part == Part::values
-                      ? value
-                      : make_list(call.budget(), {key, value}, List::Shape::tuple));
-  return make_list(call.budget(), std::move(out));
+    out.push_back(part == Part::keys     ? key
+                  : part == Part::values ? value
+                                         : list_of(call, {key, value}, List::Shape::tuple));
+  return list_of(call, std::move(out), shape);
 }
 
-constexpr Builtin dict_methods[] = {
-    {"get", "!key,default",
-     [](Call const& c) {
-       auto const* found = c.self.dict()->find(*c.at(0), c.budget());
-       return found ? *found : c.at(1) ? *c.at(1) : Value::none();
-     }},
-    {"keys", "", [](Call const& c) { return parts(c, Part::keys); }},
-    {"values", "", [](Call const& c) { return parts(c, Part::values); }},
-    {"items", "", [](Call const& c) { return parts(c, Part::items); }},
-    {"copy", "", [](Call const& c) { return c.self; }}};
+Value items(Call const& call) {
+  if (call.self.is_undefined()) return list_of(call, {}, List::Shape::generator);
+  return parts_of(call, Part::items, List::Shape::generator);
+}
 
-constexpr Builtin list_methods[] = {{"index", "!value",
-                                     [](Call const& c) {
-                                       auto const& items = c.self.list()->items;
-                                       for (std::size_t i = 0; i < items.size(); ++i)
-                                         if (equal(items[i], *c.at(0), c.budget()))
-                                           return Value(static_cast<std::int64_t>(i));
-                                       fail("index: the value is not in the list");
-                                     }},
-                                    {"count", "!value",
-                                     [](Call const& c) {
-                                       std::int64_t out = 0;
-                                       for (auto const& item : c.self.list()->items)
-                                         out += equal(item, *c.at(0), c.budget());
-                                       return Value(out);
-                                     }},
-                                    {"copy", "", [](Call const& c) { return c.self; }}};
+/// Sorts by key without case.
+Value sort_dict(Call const& call) {
+  Value const pairs = parts_of(call, Part::items);
+  std::vector<std::pair<std::string, Value>> keyed;
+  for (auto const& pair : pairs.list()->items)
+    keyed.emplace_back(lowercased(pair.list()->items[0].text()->bytes), pair);
+  call.budget().step(keyed.size() * sizeof keyed[0]);
+  std::ranges::stable_sort(keyed, {}, &std::pair<std::string, Value>::first);
+  std::vector<Value> out;
+  for (auto const& [key, pair] : keyed) out.push_back(pair);
+  return list_of(call, std::move(out));
+}
 
-constexpr Builtin loop_methods[] = {{"cycle", "*", [](Call const& c) {
-                                       auto const& given = c.arguments.positional;
-                                       if (given.empty()) fail("cycle needs values");
-                                       auto const& loop =
-                                           **c.self.get<std::shared_ptr<Loop const>>();
-                                       return given[loop.index % given.size()];
-                                     }}};
+Value map(Call const& call) {
+  auto const& [positional, keywords] = call.arguments;
+  std::vector<Value> out;
+  if (positional.empty()) {
+    constexpr std::string_view parameters[] = {"attribute", "default"};
+    auto const given = by_parameter("map", parameters, call.arguments);
+    if (!given[0]) fail("map takes attribute and default, or the name of a filter");
+    for (auto const& item : items_of(call)) {
+      out.push_back(member_of(call, item, *given[0]));
+      if (given[1] && out.back().is_undefined()) out.back() = *given[1];
+    }
+    return list_of(call, std::move(out), List::Shape::generator);
+  }
+  if (!positional[0].text()) fail("the name of a filter is not text");
+  Arguments const rest{{positional.begin() + 1, positional.end()}, keywords};
+  for (auto const& item : items_of(call))
+    out.push_back(
+        call.interpreter.apply(Builtin::Kind::filter, positional[0].text()->bytes, item, rest));
+  return list_of(call, std::move(out), List::Shape::generator);
+}
 
-std::span<Builtin const> methods_of(Value const& value) {
-  if (value.text()) return text_methods();
-  if (value.dict()) return dict_methods;
-  if (value.is<std::shared_ptr<Loop const>>()) return loop_methods;
-  if (auto const* list = value.list(); list && list->shape != List::Shape::generator)
-    return list_methods;
-  return {};
+enum class Of { item, attribute };
+Value chosen(Call const& call, bool keeps, Of of) {
+  auto const& given = call.arguments.positional;
+  std::size_t const test = of == Of::attribute ? 1 : 0;
+  if (given.size() < test) fail("selectattr and rejectattr need the name of an attribute");
+  if (given.size() > test && !given[test].text()) fail("the name of a test is not text");
+  Arguments rest{{}, call.arguments.keywords};
+  for (std::size_t i = test + 1; i < given.size(); ++i) rest.positional.push_back(given[i]);
+  std::vector<Value> out;
+  for (auto const& item : items_of(call)) {
+    Value subject = of == Of::attribute ? member_of(call, item, given[0]) : item;
+    if (given.size() > test)
+      subject =
+          call.interpreter.apply(Builtin::Kind::test, given[test].text()->bytes, subject, rest);
+    if (truth(subject) == keeps) out.push_back(item);
+  }
+  return list_of(call, std::move(out), List::Shape::generator);
 }
 
 // Functions
@@ -222,99 +271,159 @@ Value range(Call const& call) {
     out.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return make_list(call.budget(), std::move(out));
-}
-
-Value dict(Call const& call) {
-  std::vector<Value> members;
-  for (auto const& value : call.arguments.positional) {
-    auto const* from = value.dict();
-    if (!from) fail("dict() takes a dict and keywords");
-    for (auto const& [key, member] : from->members) members.insert(members.end(), {key, member});
-  }
-  for (auto const& [name, value] : call.arguments.keywords)
-    members.insert(members.end(), {call.make(std::string(name)), value});
-  return make_dict_of(call.budget(), members);
+  return list_of(call, std::move(out));
 }
 
 Value time_text(Call const& call) {
-  std::time_t const now = call.interpreter.time().value_or(std::time(nullptr));
+  std::time_t const now = call.interpreter.time();
   std::tm parts{};
   ::localtime_r(&now, &parts);
-  std::string const& format = call.text(0, "");
+  std::string const format = call.text(0);
   if (format.size() > 256) fail("strftime_now: the format is longer than 256 bytes");
   char buffer[4096];
   return call.make({buffer, std::strftime(buffer, sizeof buffer, format.c_str(), &parts)});
 }
 
-constexpr Builtin functions[] = {
-    {"namespace", "*", [](Call const& c) { return c.interpreter.make_namespace(c.arguments); }},
-    {"range", "!start,stop,step", range},
-    {"dict", "*", dict},
-    {"raise_exception", "!message",
-     [](Call const& c) -> Value {
-       fail("the template refuses the conversation: " + to_text(*c.at(0), c.budget()));
+Value raise(Call const& call) {
+  fail("the template refuses the conversation: " + to_text(*call.at(0), call.budget()));
+}
+
+// Tests
+
+template <class Holds>
+constexpr auto test(Holds) {
+  return [](Call const& call) { return Value(bool{Holds{}(call)}); };
+}
+bool is_flag(Value const& value, bool flag) {
+  return value.is<bool>() && *value.get<bool>() == flag;
+}
+/// Has an order and a length.
+bool is_sequence(Value const& value) {
+  bool const generator = value.list() && value.list()->shape == List::Shape::generator;
+  return value.is_undefined() || value.text() || value.dict() || (value.list() && !generator);
+}
+
+constexpr auto filter = Builtin::Kind::filter, a_test = Builtin::Kind::test,
+               function = Builtin::Kind::function, text_method = Builtin::Kind::text_method,
+               dict_method = Builtin::Kind::dict_method;
+constexpr int any = Builtin::any;
+constexpr auto equals = test([](Call const& c) { return equal(c.self, *c.at(0), c.budget()); });
+constexpr auto differs = test([](Call const& c) { return !equal(c.self, *c.at(0), c.budget()); });
+constexpr auto lower = [](Call const& c) { return c.make(lowercased(text_of(c))); };
+constexpr auto upper = [](Call const& c) { return c.make(upper_case(text_of(c))); };
+constexpr auto trim = [](Call const& c) { return strip(c, true, true); };
+
+constexpr Builtin builtins[] = {
+    {filter, "capitalize", 0, {}, capitalize},
+    {filter, "count", 0, {}, length_of},
+    {filter, "d", 0, {"default_value", "boolean"}, default_value},
+    {filter, "default", 0, {"default_value", "boolean"}, default_value},
+    {filter, "dictsort", 0, {}, sort_dict},
+    {filter, "first", 0, {}, first},
+    {filter, "items", 0, {}, items},
+    {filter, "join", 0, {"d"}, join},
+    {filter, "last", 0, {}, last},
+    {filter, "length", 0, {}, length_of},
+    {filter, "list", 0, {}, [](Call const& c) { return list_of(c, items_of(c)); }},
+    {filter, "lower", 0, {}, lower},
+    {filter, "map", any, {}, map},
+    {filter, "reject", any, {}, [](Call const& c) { return chosen(c, false, Of::item); }},
+    {filter, "rejectattr", any, {}, [](Call const& c) { return chosen(c, false, Of::attribute); }},
+    {filter, "replace", 2, {"old", "new"}, replace},
+    {filter, "safe", 0, {}, [](Call const& c) { return make_text(c.budget(), text_of(c), true); }},
+    {filter, "select", any, {}, [](Call const& c) { return chosen(c, true, Of::item); }},
+    {filter, "selectattr", any, {}, [](Call const& c) { return chosen(c, true, Of::attribute); }},
+    {filter,
+     "string",
+     0,
+     {},
+     [](Call const& c) { return c.self.text() ? c.self : c.make(text_of(c)); }},
+    {filter, "tojson", 0, {"ensure_ascii", "indent", "separators", "sort_keys"}, to_json_text},
+    {filter, "trim", 0, {"chars"}, trim},
+    {filter, "upper", 0, {}, upper},
+
+    {a_test, "boolean", 0, {}, test([](Call const& c) { return c.self.is<bool>(); })},
+    {a_test, "defined", 0, {}, test([](Call const& c) { return !c.self.is_undefined(); })},
+    {a_test, "false", 0, {}, test([](Call const& c) { return is_flag(c.self, false); })},
+    {a_test, "float", 0, {}, test([](Call const& c) { return c.self.is<double>(); })},
+    {a_test, "integer", 0, {}, test([](Call const& c) { return c.self.is<std::int64_t>(); })},
+    {a_test, "iterable", 0, {}, test([](Call const& c) {
+       return c.self.loop() || c.self.list() || is_sequence(c.self);
+     })},
+    {a_test, "mapping", 0, {}, test([](Call const& c) { return c.self.dict() != nullptr; })},
+    {a_test, "none", 0, {}, test([](Call const& c) { return c.self.is_none(); })},
+    {a_test, "number", 0, {}, test([](Call const& c) { return c.self.is_number(); })},
+    {a_test, "sequence", 0, {}, test([](Call const& c) { return is_sequence(c.self); })},
+    {a_test, "string", 0, {}, test([](Call const& c) { return c.self.text() != nullptr; })},
+    {a_test, "true", 0, {}, test([](Call const& c) { return is_flag(c.self, true); })},
+    {a_test, "undefined", 0, {}, test([](Call const& c) { return c.self.is_undefined(); })},
+    {a_test, "in", 1, {"seq"}, test([](Call const& c) {
+       return contains(*c.at(0), c.self, c.budget());
+     })},
+    {a_test, "equalto", 1, {"b"}, equals},
+    {a_test, "eq", 1, {"b"}, equals},
+    {a_test, "==", 1, {"b"}, equals},
+    {a_test, "ne", 1, {"b"}, differs},
+    {a_test, "!=", 1, {"b"}, differs},
+
+    {function,
+     "namespace",
+     any,
+     {},
+     [](Call const& c) { return c.interpreter.make_namespace(c.arguments); }},
+    {function, "raise_exception", 1, {"message"}, raise},
+    {function, "range", 1, {"start", "stop", "step"}, range},
+    {function, "strftime_now", 1, {"format"}, time_text},
+
+    {text_method, "capitalize", 0, {}, capitalize},
+    {text_method, "endswith", 1, {"suffix"}, test([](Call const& c) {
+       return c.self.text()->bytes.ends_with(c.text(0));
+     })},
+    {text_method, "lower", 0, {}, lower},
+    {text_method, "lstrip", 0, {"chars"}, [](Call const& c) { return strip(c, true, false); }},
+    {text_method, "replace", 2, {"old", "new"}, replace},
+    {text_method, "rstrip", 0, {"chars"}, [](Call const& c) { return strip(c, false, true); }},
+    {text_method, "split", 1, {"sep", "maxsplit"}, split},
+    {text_method, "startswith", 1, {"prefix"}, test([](Call const& c) {
+       return c.self.text()->bytes.starts_with(c.text(0));
+     })},
+    {text_method, "strip", 0, {"chars"}, trim},
+    {text_method, "upper", 0, {}, upper},
+
+    {dict_method,
+     "get",
+     1,
+     {"key", "default"},
+     [](Call const& c) {
+       auto const* key = c.at(0)->text();
+       c.budget().step(8 * c.self.dict()->members.size());
+       auto const* found = key ? c.self.dict()->find(key->bytes) : nullptr;
+       return found ? *found : c.at(1) ? *c.at(1) : Value::none();
      }},
-    {"strftime_now", "!format", time_text}};
-
-Builtin const& required(std::span<Builtin const> all, std::string_view kind,
-                        std::string_view name) {
-  auto const* found = find_builtin(all, name);
-  if (found) return *found;
-  std::string known;
-  for (auto const& each : all) known += concat(known.empty() ? "" : ", ", each.name);
-  fail(concat("the ", kind, " '", name, "' is not supported; known are ", known));
-}
-
-// Names before a template runs
-
-void require_names(Expression const& expression) {
-  if (expression.kind == Expression::Kind::filter) required(filters(), "filter", expression.name);
-  if (expression.kind == Expression::Kind::test) required(tests, "test", expression.name);
-  for (auto const& operand : expression.operands)
-    if (operand) require_names(*operand);
-  for (auto const& [name, value] : expression.keywords) require_names(*value);
-}
+    {dict_method, "items", 0, {}, [](Call const& c) { return parts_of(c, Part::items); }},
+    {dict_method, "keys", 0, {}, [](Call const& c) { return parts_of(c, Part::keys); }},
+    {dict_method, "values", 0, {}, [](Call const& c) { return parts_of(c, Part::values); }}};
 
 }  // namespace
 
-void require_names(Body const& body) {
-  for (auto const& statement : body) {
-    for (auto const* each : {&statement.target, &statement.value, &statement.test})
-      if (*each) require_names(**each);
-    for (auto const& [test, branch] : statement.branches) {
-      require_names(*test);
-      require_names(branch);
-    }
-    for (auto const& parameter : statement.parameters)
-      if (parameter.standard) require_names(*parameter.standard);
-    require_names(statement.body);
-    require_names(statement.otherwise);
-  }
+Builtin const* find_builtin(Builtin::Kind kind, std::string_view name) {
+  auto const found = std::ranges::find_if(
+      builtins, [&](auto const& each) { return each.kind == kind && each.name == name; });
+  return found == std::end(builtins) ? nullptr : &*found;
 }
 
-Value apply_filter(Interpreter& interpreter, std::string_view name, Value const& input,
-                   Arguments const& arguments) {
-  return call_builtin(interpreter, required(filters(), "filter", name), input, arguments);
+Builtin const* find_method(Value const& value, std::string_view name) {
+  if (value.text()) return find_builtin(text_method, name);
+  return value.dict() ? find_builtin(dict_method, name) : nullptr;
 }
 
-bool apply_test(Interpreter& interpreter, std::string_view name, Value const& input,
-                Arguments const& arguments) {
-  return truth(call_builtin(interpreter, required(tests, "test", name), input, arguments));
-}
-
-bool has_method(Value const& value, std::string_view name) {
-  return find_builtin(methods_of(value), name) != nullptr;
-}
-Value call_method(Interpreter& interpreter, Value const& value, std::string_view name,
-                  Arguments const& arguments) {
-  return call_builtin(interpreter, *find_builtin(methods_of(value), name), value, arguments);
-}
-
-bool has_function(std::string_view name) { return find_builtin(functions, name) != nullptr; }
-Value call_function(Interpreter& interpreter, std::string_view name, Arguments const& arguments) {
-  Value const none;
-  return call_builtin(interpreter, *find_builtin(functions, name), none, arguments);
+std::string unknown(Builtin::Kind kind, std::string_view name) {
+  constexpr std::string_view kinds[] = {"filter", "test", "function", "method", "method"};
+  std::vector<std::string> known;
+  for (auto const& each : builtins)
+    if (each.kind == kind) known.emplace_back(each.name);
+  return concat("the ", kinds[static_cast<std::size_t>(kind)], " '", name,
+                "' is not supported; known are ", tessera::join(known));
 }
 
 }  // namespace tessera::data::detail

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "chat/builtins.hpp"
+#include "chat/interpreter.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
 
@@ -72,16 +72,14 @@ std::string tag_last_message(ConfigTree& messages) {
 
 /// Ends the text where the last message ends.
 void cut_at_tag(RenderedChat& chat, std::string const& last_text) {
-  std::string const tag = detail::stripped(continue_tag, nullptr, true, true);
-  std::size_t const found = chat.text.rfind(tag);
-  bool const kept =
-      found != std::string::npos &&
-      chat.text.find(detail::stripped(last_text, nullptr, true, true)) != std::string::npos;
+  std::size_t const found = chat.text.rfind(detail::stripped(continue_tag, true, true));
+  bool const kept = found != std::string::npos &&
+                    chat.text.find(detail::stripped(last_text, true, true)) != std::string::npos;
   TESSERA_VALIDATE(kept, data::ChatError,
                    "the template leaves out a part of the last message, so it cannot be continued");
   bool const spaced = chat.text.substr(found).starts_with(continue_tag);
   chat.text.resize(found);
-  if (!spaced) chat.text = detail::stripped(chat.text, nullptr, false, true);
+  if (!spaced) chat.text.resize(detail::stripped(chat.text, false, true).size());
   chat.assistant.clear();
 }
 
@@ -143,11 +141,8 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name, ConfigTree
                    " bytes; a chat template has at most ", max_source_bytes);
   try {
     state_->syntax = detail::parse_template(source);
-    detail::require_names(state_->syntax.body);
   } catch (detail::SyntaxError const& error) {
     throw DataError(concat(name, " line ", error.line, ": ", error.message));
-  } catch (detail::TemplateError const& error) {
-    throw DataError(concat(name, ": ", error.message));
   }
   state_->name = std::move(name);
   state_->variables = std::move(variables);
@@ -170,12 +165,12 @@ RenderedChat ChatTemplate::render(Conversation const& conversation) const {
     for (auto const* variables : {&std::as_const(state_->variables), &conversation.variables})
       if (variables->is_object())
         for (auto const& [name, value] : variables->as_object())
-          interpreter.define(name, detail::make_value(budget, value));
+          interpreter.set(name, detail::make_value(budget, value));
     messages = detail::make_value(budget, tree);
-    interpreter.define("messages", messages);
-    interpreter.define("tools", detail::make_value(budget, conversation.tools));
-    interpreter.define("documents", detail::make_value(budget, conversation.documents));
-    interpreter.define("add_generation_prompt", detail::Value(conversation.add_generation_prompt));
+    interpreter.set("messages", messages);
+    interpreter.set("tools", detail::make_value(budget, conversation.tools));
+    interpreter.set("documents", detail::make_value(budget, conversation.documents));
+    interpreter.set("add_generation_prompt", detail::Value(conversation.add_generation_prompt));
     interpreter.run(state_->syntax);
   } catch (detail::TemplateError const& error) {
     std::string const where = messages.list() ? where_in(interpreter.position(), messages) : "";

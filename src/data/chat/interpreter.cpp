@@ -1,8 +1,10 @@
 #include "chat/interpreter.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -10,18 +12,142 @@ namespace {
 constexpr int max_depth = 600;
 constexpr std::size_t max_namespaces = 100'000;
 
-using Kind = Expression::Kind;
+using Kind = Node::Kind;
+
+/// A member of the variable `loop`.
+Value loop_member(Loop const& loop, std::string_view name, Budget& budget) {
+  auto const& items = loop.items->items;
+  auto const size = static_cast<std::int64_t>(items.size());
+  auto const index = static_cast<std::int64_t>(loop.index);
+  auto const neighbor = [&](std::int64_t i) {
+    return i >= 0 && i < size
+               ? items[static_cast<std::size_t>(i)]
+               : make_undefined(budget, concat("the loop has no ", name, " at this item"));
+  };
+  if (name == "index") return Value(index + 1);
+  if (name == "index0") return Value(index);
+  if (name == "revindex") return Value(size - index);
+  if (name == "revindex0") return Value(size - index - 1);
+  if (name == "first") return Value(index == 0);
+  if (name == "last") return Value(index + 1 == size);
+  if (name == "length") return Value(size);
+  if (name == "previtem") return neighbor(index - 1);
+  if (name == "nextitem") return neighbor(index + 1);
+  fail(concat("loop.", name, " is not supported"));
+}
+
+/// Fails where a value is used as if it were defined.
+void require_defined(Value const& value) {
+  if (auto const* missing = value.get<Undefined>())
+    fail(missing->why ? missing->why->bytes : std::string("a value is undefined"));
+}
+
+/// value.name: a method first, then a member.
+Value attribute_of(Value const& value, std::string_view name, Budget& budget) {
+  require_defined(value);
+  budget.step();
+  if (auto const* method = find_method(value, name)) return Value(method);
+  if (auto const* dict = value.dict()) {
+    budget.step(8 * dict->members.size());
+    if (auto const* found = dict->find(name)) return *found;
+  }
+  if (auto const* space = value.get<Namespace*>()) {
+    if (name.starts_with('_')) fail("a member of a namespace that begins with _ cannot be read");
+    budget.step((*space)->members.size());
+    for (auto const& [each, member] : (*space)->members)
+      if (each == name) return member;
+  }
+  if (auto const* loop = value.loop()) return loop_member(*loop, name, budget);
+  return make_undefined(budget, concat("a ", type_name(value), " has no member '", name, "'"));
+}
+
+[[noreturn]] void no_operation(std::string_view name, Value const& a, Value const& b) {
+  require_defined(a);
+  require_defined(b);
+  fail(concat("'", name, "' is not supported between ", type_name(a), " and ", type_name(b)));
+}
+
+Value integers(std::string_view name, std::int64_t a, std::int64_t b) {
+  std::int64_t out = 0;
+  bool wraps = false;
+  if (name == "+") wraps = __builtin_add_overflow(a, b, &out);
+  if (name == "-") wraps = __builtin_sub_overflow(a, b, &out);
+  if (name == "*") wraps = __builtin_mul_overflow(a, b, &out);
+  if (name == "//" || name == "%") {
+    if (b == 0) fail("a number is divided by zero");
+    wraps = b == -1 && a == std::numeric_limits<std::int64_t>::min();
+    if (!wraps) {
+      std::int64_t const rest = a % b, rounds = rest != 0 && (rest < 0) != (b < 0);
+      out = name == "%" ? rest + rounds * b : a / b - rounds;
+    }
+  }
+  if (wraps) fail("a number is beyond 64 bits");
+  return Value(out);
+}
+
+/// Elements by index: text, a list or a tuple.
+bool is_indexed(Value const& value) {
+  return value.text() || (value.list() && value.list()->shape != List::Shape::generator);
+}
 
 }  // namespace
+
+Value arithmetic(std::string_view name, Value const& a, Value const& b, Budget& budget) {
+  if (a.is_integral() && b.is_integral()) return integers(name, a.integer(), b.integer());
+  if (name != "+") no_operation(name, a, b);
+  if (auto const* x = a.text(), *y = b.text(); x && y) {
+    for (auto const* each : {x, y})
+      if (x->safe != y->safe && !each->safe &&
+          each->bytes.find_first_of("&<>'\"") != std::string::npos)
+        fail("text of the filter `safe` escapes HTML in text added by +; use ~");
+    return make_text(budget, x->bytes + y->bytes, x->safe || y->safe);
+  }
+  if (!is_indexed(a) || !a.list() || !b.list() || a.list()->shape != b.list()->shape)
+    no_operation(name, a, b);
+  std::vector<Value> items = a.list()->items;
+  items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
+  return make_list(budget, std::move(items), a.list()->shape);
+}
+
+bool contains(Value const& container, Value const& item, Budget& budget) {
+  if (auto const* text = container.text()) {
+    if (!item.text()) no_operation("in", item, container);
+    budget.step(text->bytes.size());
+    return text->bytes.find(item.text()->bytes) != std::string::npos;
+  }
+  if (!container.list() && !container.dict() && !container.is_undefined())
+    no_operation("in", item, container);
+  return std::ranges::any_of(elements(container, budget),
+                             [&](Value const& each) { return equal(each, item, budget); });
+}
+
+Value item_of(Value const& container, Value const& key, Budget& budget) {
+  require_defined(container);
+  if (auto const* dict = container.dict(); dict && key.text()) {
+    budget.step(8 * dict->members.size());
+    if (auto const* found = dict->find(key.text()->bytes)) return *found;
+  }
+  if (key.text()) return attribute_of(container, key.text()->bytes, budget);
+  if (is_indexed(container) && key.is_integral()) {
+    std::int64_t const size = length(container, budget);
+    std::int64_t const index = key.integer() + (key.integer() < 0 ? size : 0);
+    if (index >= 0 && index < size) {
+      auto const i = static_cast<std::size_t>(index);
+      return container.list()
+                 ? container.list()->items[i]
+                 : make_text(budget, std::string(characters(container.text()->bytes)[i]));
+    }
+  }
+  return make_undefined(
+      budget, concat("a ", type_name(container), " has no element ", to_repr(key, budget)));
+}
 
 /// Bounds the recursion of a rendering.
 class Interpreter::Depth {
  public:
   explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
-    if (++interpreter_.depth_ > max_depth) {
-      --interpreter_.depth_;
-      fail("calls of macros are nested too deep");
-    }
+    if (interpreter_.depth_ >= max_depth) fail("calls of macros are nested too deep");
+    ++interpreter_.depth_;
   }
   Depth(Depth const&) = delete;
   Depth& operator=(Depth const&) = delete;
@@ -56,10 +182,6 @@ Interpreter::~Interpreter() {
   budget_.give(output_.size());
 }
 
-void Interpreter::define(std::string_view name, Value value) { set(name, std::move(value)); }
-
-void Interpreter::run(Syntax const& syntax) { run(syntax.body); }
-
 void Interpreter::write(std::string_view text) {
   budget_.step(text.size());
   budget_.take(text.size());
@@ -81,355 +203,326 @@ Value Interpreter::lookup(std::string_view name) {
     for (auto const& [each, value] : scope->variables)
       if (each == name) return value;
   }
-  if (has_function(name)) return Value(Function{name});
+  if (auto const* function = find_builtin(Builtin::Kind::function, name)) return Value(function);
   return make_undefined(budget_, concat("'", name, "' is undefined"));
 }
 
-void Interpreter::assign(Expression const& target, Value value) {
-  if (target.kind == Kind::name) return set(target.name, std::move(value));
-  if (target.kind == Kind::attribute) {
-    std::string const& name = target.operands[0]->name;
-    Value const holder = lookup(name);
-    auto const* held = holder.get<Namespace*>();
-    if (!held) fail(concat("'", name, "' is no namespace, so its members cannot be set"));
-    if (target.name.starts_with('_')) fail("a namespace cannot have a member that begins with _");
-    auto& members = (*held)->members;
-    auto const found =
-        std::ranges::find(members, target.name, &std::pair<std::string, Value>::first);
-    budget_.step(members.size());
-    if (found != members.end()) {
-      found->second = std::move(value);
-      return;
-    }
-    budget_.take(sizeof(*found) + target.name.size());
-    members.emplace_back(target.name, std::move(value));
-    return;
-  }
+void Interpreter::assign(Node const& target, Value value) {
+  if (target.kind == Kind::name) return set(target.text, std::move(value));
+  if (target.kind == Kind::attribute) return assign_member(target, std::move(value));
   std::vector<Value> const items = elements(value, budget_);
-  if (items.size() != target.operands.size())
-    fail(concat(items.size(), " values cannot be assigned to ", target.operands.size(), " names"));
-  for (std::size_t i = 0; i < items.size(); ++i) assign(*target.operands[i], items[i]);
+  if (items.size() != target.children.size())
+    fail(concat(items.size(), " values cannot be assigned to ", target.children.size(), " names"));
+  for (std::size_t i = 0; i < items.size(); ++i) assign(target.children[i], items[i]);
 }
 
-std::string Interpreter::captured(Body const& body, std::shared_ptr<Scope> scope) {
-  Buffer buffer(*this, std::move(scope));
-  run(body);
-  return buffer.text;
-}
-std::string Interpreter::captured(Body const& body) {
-  return captured(body, std::make_shared<Scope>(Scope{{}, scope_}));
+void Interpreter::assign_member(Node const& target, Value value) {
+  std::string const& name = target.children[0].text;
+  Value const holder = lookup(name);
+  auto const* space = holder.get<Namespace*>();
+  if (!space) fail(concat("'", name, "' is no namespace, so its members cannot be set"));
+  auto& members = (*space)->members;
+  auto const found = std::ranges::find(members, target.text, &std::pair<std::string, Value>::first);
+  budget_.step(members.size());
+  if (found != members.end()) {
+    found->second = std::move(value);
+    return;
+  }
+  budget_.take(sizeof(*found) + target.text.size());
+  members.emplace_back(target.text, std::move(value));
 }
 
 Value Interpreter::make_namespace(Arguments const& arguments) {
   if (namespaces_.size() >= max_namespaces) fail("the template makes too many namespaces");
+  if (!arguments.positional.empty()) fail("namespace() takes keywords only");
   Namespace made;
-  auto const put = [&](std::string_view name, Value const& value) {
-    if (name.starts_with('_')) fail("a namespace cannot have a member that begins with _");
-    made.members.emplace_back(name, value);
-  };
-  for (auto const& value : arguments.positional) {
-    auto const* dict = value.dict();
-    if (!dict) fail("namespace() takes a dict and keywords");
-    for (auto const& [key, member] : dict->members)
-      if (auto const* text = key.text()) put(text->bytes, member);
-  }
-  for (auto const& [name, value] : arguments.keywords) put(name, value);
+  for (auto const& [name, value] : arguments.keywords) made.members.emplace_back(name, value);
   budget_.take(sizeof made + made.members.size() * sizeof(made.members[0]));
   namespaces_.push_back(std::move(made));
   return Value(&namespaces_.back());
 }
 
-Value Interpreter::make_macro(Statement const& statement) {
-  budget_.take(sizeof(Macro));
-  macros_.push_back({&statement, scope_});
-  return Value(static_cast<Macro const*>(&macros_.back()));
+std::string Interpreter::captured(Node const& body) {
+  Buffer buffer(*this, inner_scope());
+  run(body);
+  return buffer.text;
 }
 
-Value Interpreter::call_macro(Macro const& macro, Arguments const& arguments, Macro const* caller) {
-  Statement const& definition = *macro.definition;
-  std::shared_ptr<Scope> const outer = macro.scope.lock();
-  if (!outer) fail("a macro is called after the loop or block in which it is defined");
-  auto const& parameters = definition.parameters;
-  if (arguments.positional.size() > parameters.size())
-    fail(concat("macro '", definition.text, "' takes no more than ", parameters.size(),
-                " arguments"));
-  auto const scope = std::make_shared<Scope>(Scope{{}, outer});
-  Buffer buffer(*this, scope);
-  if (caller) set("caller", Value(caller));
-  std::size_t keywords = 0;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    auto const& [name, standard] = parameters[i];
-    auto const keyword =
-        std::ranges::find(arguments.keywords, name, &std::pair<std::string_view, Value>::first);
-    bool const named = keyword != arguments.keywords.end();
-    keywords += named;
-    if (i < arguments.positional.size()) {
-      if (named) fail(concat("macro '", definition.text, "' gets '", name, "' twice"));
-      set(name, arguments.positional[i]);
-    } else if (named) {
-      set(name, keyword->second);
-    } else {
-      set(name, standard
-                    ? evaluate(*standard)
-                    : make_undefined(budget_, concat("parameter '", name, "' was not provided")));
-    }
+Interpreter::Flow Interpreter::run(Node const& node) {
+  if (node.kind == Kind::body) {
+    for (auto const& statement : node.children)
+      if (Flow const flow = run(statement); flow != Flow::next) return flow;
+    return Flow::next;
   }
-  if (keywords != arguments.keywords.size())
-    fail(concat("macro '", definition.text, "' has no parameter for one of the keywords"));
-  run(definition.body);
-  return make_text(budget_, buffer.text);
-}
-
-Value Interpreter::apply_filters(Expression const& filters, std::string text) {
-  Value input = filters.operands[0] ? apply_filters(*filters.operands[0], std::move(text))
-                                    : make_text(budget_, std::move(text));
-  return filter(filters, input);
-}
-
-Interpreter::Flow Interpreter::run(Body const& body) {
-  for (auto const& statement : body)
-    if (Flow const flow = run(statement); flow != Flow::next) return flow;
-  return Flow::next;
-}
-
-Interpreter::Flow Interpreter::run(Statement const& statement) {
   Depth const depth(*this);
   budget_.step();
-  position_.line = statement.line;
-  using S = Statement::Kind;
-  switch (statement.kind) {
-    case S::text:
-      write(statement.text);
+  position_.line = node.line;
+  auto const& children = node.children;
+  switch (node.kind) {
+    case Kind::data:
+      write(node.text);
       break;
-    case S::output:
-      write(to_text(evaluate(*statement.value), budget_));
+    case Kind::output:
+      write(to_text(evaluate(children[0]), budget_));
       break;
-    case S::loop:
-      return run_loop(statement);
-    case S::condition:
-      for (auto const& [test, body] : statement.branches)
-        if (truth(evaluate(*test))) return run(body);
-      return run(statement.otherwise);
-    case S::assignment:
-      assign(*statement.target, evaluate(*statement.value));
+    case Kind::loop:
+      return run_loop(node);
+    case Kind::condition:
+      for (std::size_t i = 0; i + 1 < children.size(); i += 2)
+        if (truth(evaluate(children[i]))) return run(children[i + 1]);
+      if (children.size() % 2 == 1) return run(children.back());
       break;
-    case S::block_set: {
-      std::string text = captured(statement.body);
-      assign(*statement.target, statement.value ? apply_filters(*statement.value, std::move(text))
-                                                : make_text(budget_, std::move(text)));
+    case Kind::assignment:
+      assign(children[0], evaluate(children[1]));
       break;
-    }
-    case S::macro:
-      set(statement.text, make_macro(statement));
+    case Kind::macro:
+      budget_.take(sizeof(Macro));
+      macros_.push_back({&node, scope_});
+      set(node.text, Value(static_cast<Macro const*>(&macros_.back())));
       break;
-    case S::call_block: {
-      Value const caller = make_macro(statement);
-      write(to_text(call(*statement.value, *caller.get<Macro const*>()), budget_));
-      break;
-    }
-    case S::filter_block:
-      write(to_text(apply_filters(*statement.value, captured(statement.body)), budget_));
-      break;
-    case S::generation: {
+    case Kind::generation: {
       // Like transformers, counts from the end of what the template itself has written, even where
       // a macro around the block has not returned its text yet.
-      std::string const text = captured(statement.body);
+      std::string const text = captured(children[0]);
       generation_.push_back({output_.size(), output_.size() + text.size()});
       write(text);
       break;
     }
-    case S::break_loop:
+    case Kind::break_loop:
       return Flow::leave;
-    case S::continue_loop:
+    case Kind::continue_loop:
       return Flow::repeat;
+    default:  // an `else` that is left out
+      break;
   }
   return Flow::next;
 }
 
 /// The items for which the condition of the for statement holds.
-std::vector<Value> Interpreter::filtered(Statement const& statement, std::vector<Value> items) {
+std::vector<Value> Interpreter::filtered(Node const& loop, std::vector<Value> items) {
   std::vector<Value> out;
   for (auto& item : items) {
-    Buffer const scope(*this, std::make_shared<Scope>(Scope{{}, scope_}));
-    assign(*statement.target, item);
-    if (truth(evaluate(*statement.test))) out.push_back(std::move(item));
+    Buffer const scope(*this, inner_scope());
+    assign(loop.children[0], item);
+    if (truth(evaluate(loop.children[2]))) out.push_back(std::move(item));
   }
   return out;
 }
 
-Interpreter::Flow Interpreter::run_loop(Statement const& statement) {
-  std::vector<Value> items = elements(evaluate(*statement.value), budget_);
-  if (statement.test) items = filtered(statement, std::move(items));
+Interpreter::Flow Interpreter::run_loop(Node const& node) {
+  std::vector<Value> items = elements(evaluate(node.children[1]), budget_);
+  if (node.children[2].kind != Kind::missing) items = filtered(node, std::move(items));
   auto const outer = scope_;
+  Flow flow = Flow::next;
   if (items.empty()) {
-    scope_ = std::make_shared<Scope>(Scope{{}, outer});
-    Flow const flow = run(statement.otherwise);
+    scope_ = inner_scope();
+    flow = run(node.children[4]);
     scope_ = outer;
     return flow;
   }
-  Value const held = make_list(budget_, std::move(items));
-  return run_items(statement, *held.get<std::shared_ptr<List const>>());
-}
-
-Interpreter::Flow Interpreter::run_items(Statement const& statement,
-                                         std::shared_ptr<List const> const& items) {
-  auto const outer = scope_;
-  for (std::size_t i = 0; i < items->items.size(); ++i) {
+  Value const list = make_list(budget_, std::move(items));
+  auto const all = *list.get<std::shared_ptr<List const>>();
+  for (std::size_t i = 0; i < all->items.size() && flow != Flow::leave; ++i) {
     budget_.step();
-    position_.items.push_back(items->items[i].dict());
-    scope_ = std::make_shared<Scope>(Scope{{}, outer});
-    assign(*statement.target, items->items[i]);
-    set("loop", Value(std::make_shared<Loop const>(Loop{items, i})));
-    Flow const flow = run(statement.body);
+    position_.items.push_back(all->items[i].dict());
+    scope_ = inner_scope();
+    assign(node.children[0], all->items[i]);
+    set("loop", Value(std::make_shared<Loop const>(Loop{all, i})));
+    flow = run(node.children[3]);
     scope_ = outer;
     position_.items.pop_back();
-    if (flow == Flow::leave) break;
   }
   return Flow::next;
 }
 
-std::vector<Value> Interpreter::evaluate_all(std::span<ExpressionPtr const> operands) {
+// Expressions
+
+std::vector<Value> Interpreter::evaluate_all(std::span<Node const> expressions) {
   std::vector<Value> out;
-  for (auto const& operand : operands) out.push_back(evaluate(*operand));
+  for (auto const& expression : expressions) out.push_back(evaluate(expression));
   return out;
 }
 
-Arguments Interpreter::arguments_of(Expression const& expression) {
-  Arguments out{evaluate_all(std::span(expression.operands).subspan(1)), {}};
-  for (auto const& [name, value] : expression.keywords)
-    out.keywords.emplace_back(name, evaluate(*value));
-  return out;
-}
-
-Value Interpreter::evaluate(Expression const& expression) {
+Value Interpreter::evaluate(Node const& node) {
   Depth const depth(*this);
   budget_.step();
-  position_.line = expression.line;
-  auto const& operands = expression.operands;
-  auto const operand = [&](std::size_t i) { return evaluate(*operands[i]); };
-  switch (expression.kind) {
-    case Kind::undefined:
-      return {};
+  position_.line = node.line;
+  auto const& children = node.children;
+  switch (node.kind) {
     case Kind::none:
       return Value::none();
     case Kind::boolean:
-      return Value(expression.number != 0);
+      return Value(node.number != 0);
     case Kind::integer:
-      return Value(expression.number);
-    case Kind::real:
-      return Value(expression.real);
-    case Kind::text:
-      return make_text(budget_, expression.name);
+      return Value(node.number);
+    case Kind::string:
+      return make_text(budget_, node.text);
     case Kind::name:
-      return lookup(expression.name);
+      return lookup(node.text);
     case Kind::attribute:
-      return attribute_of(operand(0), expression.name, budget_);
+      return attribute_of(evaluate(children[0]), node.text, budget_);
     case Kind::item: {
-      Value const container = operand(0);
-      return item_of(container, operand(1), budget_);
+      Value const container = evaluate(children[0]);
+      return item_of(container, evaluate(children[1]), budget_);
     }
     case Kind::slice:
-      return slice(expression);
+      return slice(node);
     case Kind::call:
-      return call(expression);
+      return call(node);
     case Kind::filter:
-      return filter(expression, operand(0));
     case Kind::test: {
-      Value const input = operand(0);
-      return Value(apply_test(*this, expression.name, input, arguments_of(expression)));
+      Value const input = evaluate(children[0]);
+      auto const kind = node.kind == Kind::filter ? Builtin::Kind::filter : Builtin::Kind::test;
+      return apply(kind, node.text, input, arguments_of(node));
     }
     case Kind::unary: {
-      Value const value = operand(0);
-      if (expression.name == "not") return Value(!truth(value));
-      return expression.name == "-" ? negated(value) : negated(negated(value));
+      Value const value = evaluate(children[0]);
+      if (node.text == "not") return Value(!truth(value));
+      return arithmetic(node.text, Value(std::int64_t{0}), value, budget_);
     }
-    case Kind::binary: {
-      Value const left = operand(0);
-      return arithmetic(expression.name, left, operand(1), budget_);
-    }
-    case Kind::both: {
-      Value left = operand(0);
-      return truth(left) ? operand(1) : left;
-    }
-    case Kind::either: {
-      Value left = operand(0);
-      return truth(left) ? left : operand(1);
-    }
-    case Kind::comparison:
-      return compared(expression);
-    case Kind::concatenation: {
-      std::string text;
-      for (auto const& value : evaluate_all(operands)) text += to_text(value, budget_);
-      return make_text(budget_, std::move(text));
-    }
+    case Kind::binary:
+      return binary(node);
     case Kind::conditional:
-      return truth(operand(0)) ? operand(1) : operand(2);
+      return evaluate(truth(evaluate(children[0])) ? children[1] : children[2]);
     case Kind::list:
-      return make_list(budget_, evaluate_all(operands));
+      return make_list(budget_, evaluate_all(children));
     case Kind::tuple:
-      return make_list(budget_, evaluate_all(operands), List::Shape::tuple);
-    case Kind::dict:
-      return make_dict_of(budget_, evaluate_all(operands));
+      return make_list(budget_, evaluate_all(children), List::Shape::tuple);
+    case Kind::dict: {
+      Pairs pairs;
+      for (std::size_t i = 0; i + 1 < children.size(); i += 2) {
+        Value key = evaluate(children[i]);
+        pairs.emplace_back(std::move(key), evaluate(children[i + 1]));
+      }
+      return make_dict(budget_, pairs);
+    }
+    case Kind::capture:
+      return make_text(budget_, captured(children[0]));
+    default:  // the `else` of a conditional that is left out
+      return {};
   }
-  return {};
 }
 
-Value Interpreter::compared(Expression const& expression) {
-  Value left = evaluate(*expression.operands[0]);
-  for (std::size_t i = 0; i < expression.names.size(); ++i) {
-    Value right = evaluate(*expression.operands[i + 1]);
-    std::string const& name = expression.names[i];
-    bool holds = false;
-    if (name == "==" || name == "!=")
-      holds = equal(left, right, budget_) == (name == "==");
-    else if (name == "in" || name == "not in")
-      holds = contains(right, left, budget_) == (name == "in");
-    else if (int const order = compare(left, right, budget_); name[0] == '<')
-      holds = name == "<" ? order < 0 : order <= 0;
+Value Interpreter::binary(Node const& node) {
+  std::string const& name = node.text;
+  Value left = evaluate(node.children[0]);
+  if (name == "and" || name == "or")
+    return truth(left) == (name == "and") ? evaluate(node.children[1]) : left;
+  Value const right = evaluate(node.children[1]);
+  if (name == "==" || name == "!=") return Value(equal(left, right, budget_) == (name == "=="));
+  if (name == "in" || name == "not in")
+    return Value(contains(right, left, budget_) == (name == "in"));
+  if (name == "<") return Value(compare(left, right, budget_) < 0);
+  if (name == "<=") return Value(compare(left, right, budget_) <= 0);
+  if (name == ">") return Value(compare(left, right, budget_) > 0);
+  if (name == ">=") return Value(compare(left, right, budget_) >= 0);
+  if (name != "~") return arithmetic(name, left, right, budget_);
+  return make_text(budget_, to_text(left, budget_) + to_text(right, budget_));
+}
+
+Value Interpreter::slice(Node const& node) {
+  Value const value = evaluate(node.children[0]);
+  if (!is_indexed(value)) fail(concat("a ", type_name(value), " cannot be sliced"));
+  auto const bound = [&](std::size_t i) -> std::optional<std::int64_t> {
+    Value const given = evaluate(node.children[i]);
+    if (node.children[i].kind == Kind::missing || given.is_none()) return {};
+    if (!given.is_integral()) fail(concat("a ", type_name(given), " cannot bound a slice"));
+    return given.integer();
+  };
+  auto const begin = bound(1), end = bound(2);
+  std::int64_t const step = bound(3).value_or(1), size = length(value, budget_);
+  if (step == 0) fail("the step of a slice is zero");
+  std::int64_t const lowest = step > 0 ? 0 : -1, highest = step > 0 ? size : size - 1;
+  auto const index = [&](std::optional<std::int64_t> given, std::int64_t standard) {
+    if (!given) return standard;
+    return std::clamp(*given < 0 ? *given + size : *given, lowest, highest);
+  };
+  std::int64_t const stop = index(end, step > 0 ? highest : lowest);
+  std::vector<Value> const all = elements(value, budget_);
+  std::vector<Value> chosen;
+  for (std::int64_t i = index(begin, step > 0 ? lowest : highest);
+       step > 0 ? i < stop : i > stop;) {
+    chosen.push_back(all[static_cast<std::size_t>(i)]);
+    if (__builtin_add_overflow(i, step, &i)) break;
+  }
+  if (value.list()) return make_list(budget_, std::move(chosen), value.list()->shape);
+  std::string text;
+  for (auto const& character : chosen) text += character.text()->bytes;
+  return make_text(budget_, std::move(text));
+}
+
+Arguments Interpreter::arguments_of(Node const& node) {
+  Arguments out;
+  for (auto const& child : std::span(node.children).subspan(1)) {
+    if (child.kind == Kind::keyword)
+      out.keywords.emplace_back(child.text, evaluate(child.children[0]));
     else
-      holds = name == ">" ? order > 0 : order >= 0;
-    if (!holds) return Value(false);
-    left = std::move(right);
+      out.positional.push_back(evaluate(child));
   }
-  return Value(true);
+  return out;
 }
 
-Value Interpreter::slice(Expression const& expression) {
-  Value const value = evaluate(*expression.operands[0]);
-  Value bounds[3];
-  Value const* given[3] = {};
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (!expression.operands[i + 1]) continue;
-    bounds[i] = evaluate(*expression.operands[i + 1]);
-    given[i] = &bounds[i];
+Value Interpreter::call(Node const& node) {
+  Node const& callee = node.children[0];
+  bool const has_object = callee.kind == Kind::attribute;
+  Value const self = has_object ? evaluate(callee.children[0]) : Value();
+  Value const function = has_object ? attribute_of(self, callee.text, budget_) : evaluate(callee);
+  Arguments const arguments = arguments_of(node);
+  position_.line = node.line;
+  if (auto const* builtin = function.get<Builtin const*>()) {
+    auto const* called = *builtin;
+    if (called->kind != Builtin::Kind::function && find_method(self, called->name) != called)
+      fail(concat("the method '", called->name, "' is called without its object"));
+    return call(*called, self, arguments);
   }
-  return slice_of(value, given[0], given[1], given[2], budget_);
-}
-
-Value Interpreter::filter(Expression const& expression, Value const& input) {
-  return apply_filter(*this, expression.name, input, arguments_of(expression));
-}
-
-Value Interpreter::call(Expression const& expression, Macro const* caller) {
-  Expression const& callee = *expression.operands[0];
-  Value function;
-  if (callee.kind == Kind::attribute) {
-    Value const object = evaluate(*callee.operands[0]);
-    if (has_method(object, callee.name))
-      return call_method(*this, object, callee.name, arguments_of(expression));
-    function = attribute_of(object, callee.name, budget_);
-  } else {
-    function = evaluate(callee);
-  }
-  Arguments const arguments = arguments_of(expression);
-  position_.line = expression.line;
-  if (auto const* macro = function.get<Macro const*>())
-    return call_macro(**macro, arguments, caller);
-  auto const* known = function.get<Function>();
-  if (known && has_function(known->name)) return call_function(*this, known->name, arguments);
-  if (auto const* missing = function.get<Undefined>(); missing && missing->why)
-    fail(missing->why->bytes);
+  if (auto const* macro = function.get<Macro const*>()) return call(**macro, arguments);
+  if (function.is_undefined() && self.text())
+    fail(unknown(Builtin::Kind::text_method, callee.text));
+  if (function.is_undefined() && self.dict())
+    fail(unknown(Builtin::Kind::dict_method, callee.text));
+  require_defined(function);
   fail(concat("a value of type ", type_name(function), " cannot be called"));
+}
+
+Value Interpreter::apply(Builtin::Kind kind, std::string_view name, Value const& input,
+                         Arguments const& arguments) {
+  auto const* builtin = find_builtin(kind, name);
+  if (!builtin) fail(unknown(kind, name));
+  return call(*builtin, input, arguments);
+}
+
+Value Interpreter::call(Builtin const& builtin, Value const& self, Arguments const& arguments) {
+  Call out{*this, self, arguments};
+  if (builtin.required != Builtin::any) {
+    auto const& names = builtin.parameters;
+    auto const end = std::ranges::find(names, std::string_view());
+    out.given = by_parameter(builtin.name, {names.begin(), end}, arguments);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(builtin.required); ++i)
+      if (!out.given[i]) fail(concat(builtin.name, " needs the argument '", names[i], "'"));
+  }
+  return builtin.apply(out);
+}
+
+Value Interpreter::call(Macro const& macro, Arguments const& arguments) {
+  Node const& definition = *macro.definition;
+  std::shared_ptr<Scope> const outer = macro.scope.lock();
+  if (!outer) fail("a macro is called after the loop or block in which it is defined");
+  auto const parameters = std::span(definition.children).subspan(1);
+  std::vector<std::string_view> names;
+  for (auto const& parameter : parameters) names.push_back(parameter.text);
+  auto const given = by_parameter(definition.text, names, arguments);
+  Buffer buffer(*this, std::make_shared<Scope>(Scope{{}, outer}));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    Node const& standard = parameters[i].children[0];
+    if (given[i])
+      set(names[i], *given[i]);
+    else if (standard.kind != Kind::missing)
+      set(names[i], evaluate(standard));
+    else
+      set(names[i], make_undefined(budget_, concat("parameter '", names[i], "' was not provided")));
+  }
+  run(definition.children[0]);
+  return make_text(budget_, buffer.text);
 }
 
 }  // namespace tessera::data::detail

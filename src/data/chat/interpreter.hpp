@@ -1,6 +1,7 @@
 #pragma once
 /// Runs the syntax tree of a template.
 
+#include <array>
 #include <ctime>
 #include <deque>
 #include <optional>
@@ -16,10 +17,51 @@
 
 namespace tessera::data::detail {
 
+class Interpreter;
+
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> keywords;
 };
+
+/// A call of a builtin with its arguments in the order of its parameters.
+struct Call {
+  Interpreter& interpreter;
+  Value const& self;  ///< input of a filter or a test, object of a method
+  Arguments const& arguments;
+  std::vector<Value const*> given{};  ///< by parameter; null where left out
+
+  Budget& budget() const;
+  Value const* at(std::size_t i) const { return i < given.size() ? given[i] : nullptr; }
+  bool flag(std::size_t i) const { return at(i) && truth(*at(i)); }
+  /// An argument that must be of a kind, or its default. @throws TemplateError
+  std::string text(std::size_t i, std::string_view standard = "") const;
+  std::int64_t integer(std::size_t i, std::int64_t standard) const;
+  Value make(std::string_view bytes) const { return make_text(budget(), std::string(bytes)); }
+};
+
+/// A filter, a test, a function or a method.
+struct Builtin {
+  enum class Kind { filter, test, function, text_method, dict_method };
+  static constexpr int any = -1;  ///< as `required`: takes any arguments
+  Kind kind;
+  std::string_view name;
+  int required;  ///< number of the first parameters that have no default
+  std::array<std::string_view, 4> parameters;
+  Value (*apply)(Call const&);
+};
+
+/// Null if there is none.
+Builtin const* find_builtin(Builtin::Kind kind, std::string_view name);
+Builtin const* find_method(Value const& value, std::string_view name);
+/// A message that names those that are known.
+std::string unknown(Builtin::Kind kind, std::string_view name);
+
+/// The arguments by parameter; null where left out. @throws TemplateError for arguments without
+/// parameter
+std::vector<Value const*> by_parameter(std::string_view function,
+                                       std::span<std::string_view const> parameters,
+                                       Arguments const& arguments);
 
 /// Names and their values inside a template, a loop, a macro or a block.
 struct Scope {
@@ -28,7 +70,7 @@ struct Scope {
 };
 
 struct Macro {
-  Statement const* definition;
+  Node const* definition;
   std::weak_ptr<Scope> scope;  ///< where it is defined
 };
 
@@ -46,9 +88,10 @@ class Interpreter {
   Interpreter& operator=(Interpreter const&) = delete;
   ~Interpreter();
 
-  void define(std::string_view name, Value value);
+  /// Sets a variable.
+  void set(std::string_view name, Value value);
   /// @throws TemplateError; position() says where
-  void run(Syntax const& syntax);
+  void run(Syntax const& syntax) { run(syntax.body); }
 
   std::string const& output() const { return output_; }
   std::vector<TextSpan> const& generation() const { return generation_; }
@@ -56,37 +99,36 @@ class Interpreter {
 
   // for the functions of builtins.cpp
   Budget& budget() { return budget_; }
-  std::optional<std::time_t> time() const { return time_; }
+  std::time_t time() const { return time_.value_or(std::time(nullptr)); }
   Value make_namespace(Arguments const& arguments);
+  /// @throws TemplateError for an unknown name or wrong arguments
+  Value apply(Builtin::Kind kind, std::string_view name, Value const& input,
+              Arguments const& arguments);
 
  private:
   enum class Flow { next, leave, repeat };
   struct Buffer;
   class Depth;
 
-  Flow run(Body const& body);
-  Flow run(Statement const& statement);
-  Flow run_loop(Statement const& statement);
-  Flow run_items(Statement const& statement, std::shared_ptr<List const> const& items);
-  std::vector<Value> filtered(Statement const& statement, std::vector<Value> items);
+  Flow run(Node const& statement);
+  Flow run_loop(Node const& loop);
+  std::vector<Value> filtered(Node const& loop, std::vector<Value> items);
   /// What a body writes, in a scope of its own.
-  std::string captured(Body const& body, std::shared_ptr<Scope> scope);
-  std::string captured(Body const& body);
+  std::string captured(Node const& body);
   void write(std::string_view text);
-  void set(std::string_view name, Value value);
-  void assign(Expression const& target, Value value);
-  Value lookup(std::string_view name);
-  Value make_macro(Statement const& statement);
-  Value call_macro(Macro const& macro, Arguments const& arguments, Macro const* caller);
-  Value apply_filters(Expression const& filters, std::string text);
+  void assign(Node const& target, Value value);
+  void assign_member(Node const& target, Value value);
+  std::shared_ptr<Scope> inner_scope() const { return std::make_shared<Scope>(Scope{{}, scope_}); }
 
-  Value evaluate(Expression const& expression);
-  std::vector<Value> evaluate_all(std::span<ExpressionPtr const> operands);
-  Arguments arguments_of(Expression const& expression);
-  Value compared(Expression const& expression);
-  Value call(Expression const& expression, Macro const* caller = nullptr);
-  Value slice(Expression const& expression);
-  Value filter(Expression const& expression, Value const& input);
+  Value evaluate(Node const& expression);
+  Value binary(Node const& expression);
+  Value slice(Node const& expression);
+  Value call(Node const& expression);
+  Value call(Builtin const& builtin, Value const& self, Arguments const& arguments);
+  Value call(Macro const& macro, Arguments const& arguments);
+  Value lookup(std::string_view name);
+  std::vector<Value> evaluate_all(std::span<Node const> expressions);
+  Arguments arguments_of(Node const& expression);
 
   Budget& budget_;
   std::optional<std::time_t> time_;
@@ -100,32 +142,10 @@ class Interpreter {
   int depth_ = 0;
 };
 
-// operators.cpp
-
-/// `a name b` for arithmetic.
+/// `a name b` for + - * // % on integers, and + on text and lists.
 Value arithmetic(std::string_view name, Value const& a, Value const& b, Budget& budget);
-Value negated(Value const& value);
 bool contains(Value const& container, Value const& item, Budget& budget);
 /// Returns container[key], or an undefined value without such an element.
 Value item_of(Value const& container, Value const& key, Budget& budget);
-/// value.name: a method first, then a member.
-Value attribute_of(Value const& value, std::string_view name, Budget& budget);
-/// Bounds that are left out are null.
-Value slice_of(Value const& value, Value const* begin, Value const* end, Value const* step,
-               Budget& budget);
-
-// builtins.cpp: each @throws TemplateError for unknown names and wrong arguments
-
-Value apply_filter(Interpreter& interpreter, std::string_view name, Value const& input,
-                   Arguments const& arguments);
-bool apply_test(Interpreter& interpreter, std::string_view name, Value const& input,
-                Arguments const& arguments);
-bool has_method(Value const& value, std::string_view name);
-Value call_method(Interpreter& interpreter, Value const& value, std::string_view name,
-                  Arguments const& arguments);
-bool has_function(std::string_view name);
-Value call_function(Interpreter& interpreter, std::string_view name, Arguments const& arguments);
-/// @throws TemplateError for a filter or a test that does not exist, before a template runs.
-void require_names(Body const& body);
 
 }  // namespace tessera::data::detail

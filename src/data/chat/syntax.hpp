@@ -1,96 +1,87 @@
 #pragma once
 /// Syntax trees of templates, and the parser that builds them.
 
-#include <memory>
+#include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
-
-#include "chat/lexer.hpp"
 
 namespace tessera::data::detail {
 
-struct Expression;
-using ExpressionPtr = std::unique_ptr<Expression>;
-
-struct Expression {
+/// A statement or an expression. An argument by name is a `keyword` among the children.
+struct Node {
   enum class Kind {
-    undefined,  ///< the missing `else` of a conditional
+    missing,  ///< left out: the `else` of a conditional, a bound of a slice, a default
     none,
-    boolean,  ///< `number` is 0 or 1
-    integer,
-    real,
-    text,  ///< `name` is its value
+    boolean,  ///< number: 0 or 1
+    integer,  ///< number
+    string,   ///< text
     name,
-    attribute,   ///< operands[0].name
-    item,        ///< operands[0][operands[1]]
-    slice,       ///< operands[0][operands[1]:operands[2]:operands[3]]; null where left out
-    call,        ///< operands[0](the other operands, keywords)
-    filter,      ///< operands[0] | name(the other operands, keywords)
-    test,        ///< operands[0] is name(the other operands, keywords)
-    unary,       ///< name: not, -, +
-    binary,      ///< name: +, -, *, /, //, %, **
-    both,        ///< operands[0] and operands[1]
-    either,      ///< operands[0] or operands[1]
-    comparison,  ///< operands[0] names[0] operands[1] names[1] operands[2] ...
-    concatenation,
-    conditional,  ///< operands[1] if operands[0] else operands[2]
+    attribute,    ///< object . text
+    item,         ///< object [ key ]
+    slice,        ///< object [ begin : end : step ]
+    call,         ///< callee, arguments
+    keyword,      ///< text = value
+    filter,       ///< input | text(arguments)
+    test,         ///< input is text(arguments)
+    unary,        ///< text: not, -, +
+    binary,       ///< text: or, and, ==, in, +, ~, ...
+    conditional,  ///< test, value, else
     list,
     tuple,
-    dict  ///< keys and values in turn
-  };
-  Kind kind;
-  int line = 1;
-  int depth = 1;  ///< levels of the tree
-  std::string name;
-  std::int64_t number = 0;
-  double real = 0;
-  std::vector<ExpressionPtr> operands;
-  std::vector<std::pair<std::string, ExpressionPtr>> keywords;
-  std::vector<std::string> names;  ///< operators of a comparison
-};
-
-struct Statement;
-using Body = std::vector<Statement>;
-
-/// A parameter of a macro; the default is null without one.
-struct Parameter {
-  std::string name;
-  ExpressionPtr standard;
-};
-
-struct Statement {
-  enum class Kind {
-    text,
-    output,
-    loop,          ///< for target in value if test: body; otherwise
-    condition,     ///< branches; otherwise
-    assignment,    ///< set target = value
-    block_set,     ///< set target | filters: body; `value` has the filters over a null operand
-    macro,         ///< name, parameters, body
-    call_block,    ///< call(parameters) value: body
-    filter_block,  ///< filter value: body
-    generation,
+    dict,        ///< keys and values in turn
+    capture,     ///< what a body writes
+    body,        ///< statements
+    data,        ///< text between tags
+    output,      ///< value
+    loop,        ///< target, value, test, body, else
+    condition,   ///< tests and bodies in turn, else
+    assignment,  ///< target, value
+    macro,       ///< body, parameters
+    parameter,   ///< default
+    generation,  ///< body
     break_loop,
     continue_loop
   };
-  Kind kind;
+  Kind kind = Kind::missing;
   int line = 1;
-  std::string text;  ///< text, or name of a macro
-  ExpressionPtr target, value, test;
-  std::vector<std::pair<ExpressionPtr, Body>> branches;
-  std::vector<Parameter> parameters;
-  Body body, otherwise;
+  std::string text;
+  std::int64_t number = 0;
+  std::vector<Node> children;
+  int depth = 1;  ///< levels of the tree
+};
+
+/// A template that cannot be parsed.
+struct SyntaxError {
+  int line;
+  std::string message;
 };
 
 /// A parsed template.
 struct Syntax {
-  Body body;
+  Node body;
   bool has_generation = false;
 };
 
 /// @throws SyntaxError
 Syntax parse_template(std::string_view source);
+
+struct Token {
+  enum class Kind {
+    data,  ///< text between tags
+    name,
+    string,  ///< a literal; its value
+    integer,
+    symbol,  ///< an operator, a bracket, or the begin or end of a tag
+    end
+  };
+  Kind kind = Kind::end;
+  std::string value;
+  int line = 1;
+};
+
+/// Splits a template as Jinja's lexer does with trim_blocks and lstrip_blocks. The last token is
+/// `end`. @throws SyntaxError
+std::vector<Token> tokenize_template(std::string_view source);
 
 }  // namespace tessera::data::detail

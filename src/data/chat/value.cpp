@@ -8,6 +8,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tokenizer/normalizer.hpp"
 
 namespace tessera::data::detail {
 
@@ -24,18 +25,6 @@ void Budget::take(std::size_t bytes) {
   used_ += static_cast<std::int64_t>(bytes);
 }
 
-Text const* Value::text() const {
-  auto const* held = get<std::shared_ptr<Text const>>();
-  return held ? held->get() : nullptr;
-}
-List const* Value::list() const {
-  auto const* held = get<std::shared_ptr<List const>>();
-  return held ? held->get() : nullptr;
-}
-Dict const* Value::dict() const {
-  auto const* held = get<std::shared_ptr<Dict const>>();
-  return held ? held->get() : nullptr;
-}
 std::int64_t Value::integer() const {
   auto const* flag = get<bool>();
   return flag ? std::int64_t{*flag} : *get<std::int64_t>();
@@ -45,36 +34,29 @@ double Value::number() const {
   return real ? *real : static_cast<double>(integer());
 }
 
-int depth_of(Value const& value) {
-  if (auto const* list = value.list()) return list->depth;
-  if (auto const* dict = value.dict()) return dict->depth;
-  auto const* loop = value.get<std::shared_ptr<Loop const>>();
-  return loop ? (*loop)->items->depth + 1 : 0;
-}
-
 Value const* Dict::find(std::string_view key) const {
   for (auto const& [name, value] : members)
-    if (auto const* text = name.text(); text && text->bytes == key) return &value;
+    if (name.text()->bytes == key) return &value;
   return nullptr;
 }
 
 namespace {
 
-void require_key(Value const& key) {
-  bool const list = key.list() && key.list()->shape == List::Shape::list;
-  if (list || key.dict()) fail(concat("a ", type_name(key), " cannot be a key of a dict"));
+constexpr int max_depth = 100;
+
+int depth_of(Value const& value) {
+  if (auto const* list = value.list()) return list->depth;
+  if (auto const* dict = value.dict()) return dict->depth;
+  return value.loop() ? value.loop()->items->depth + 1 : 0;
+}
+
+int checked_depth(int depth) {
+  if (depth > max_depth)
+    fail(concat("lists and dicts are nested more than ", max_depth, " levels deep"));
+  return depth;
 }
 
 }  // namespace
-
-Value const* Dict::find(Value const& key, Budget& budget) const {
-  require_key(key);
-  budget.step(8 * members.size());
-  if (auto const* text = key.text()) return find(text->bytes);
-  for (auto const& [name, value] : members)
-    if (equal(name, key, budget)) return &value;
-  return nullptr;
-}
 
 Value make_undefined(Budget& budget, std::string why) {
   Value const text = make_text(budget, std::move(why));
@@ -84,55 +66,39 @@ Value make_undefined(Budget& budget, std::string why) {
 Value make_text(Budget& budget, std::string bytes, bool safe) {
   std::size_t const size = bytes.size();
   budget.step(size);
-  std::shared_ptr<Text const> made(
-      new Text{std::move(bytes), safe, Charge(budget, size + sizeof(Text))});
-  return Value(std::move(made));
+  return Value(std::shared_ptr<Text const>(
+      new Text{std::move(bytes), safe, Charge(budget, size + sizeof(Text))}));
 }
-
-namespace {
-
-int checked_depth(int depth) {
-  if (depth > max_value_depth)
-    fail(concat("lists and dicts are nested more than ", max_value_depth, " levels deep"));
-  return depth;
-}
-
-}  // namespace
 
 Value make_list(Budget& budget, std::vector<Value> items, List::Shape shape) {
   int depth = 0;
   for (auto const& item : items) depth = std::max(depth, depth_of(item));
   std::size_t const size = items.size() * sizeof(Value);
   budget.step(size);
-  std::shared_ptr<List const> made(new List{std::move(items), shape, checked_depth(depth + 1),
-                                            false, Charge(budget, size + sizeof(List))});
-  return Value(std::move(made));
+  return Value(
+      std::shared_ptr<List const>(new List{std::move(items), shape, checked_depth(depth + 1), false,
+                                           Charge(budget, size + sizeof(List))}));
 }
 
-Value make_dict(Budget& budget, Pairs members) {
-  int depth = 0;
-  for (auto const& [key, value] : members)
-    depth = std::max({depth, depth_of(key), depth_of(value)});
-  std::size_t const size = members.size() * sizeof(Pairs::value_type);
-  budget.step(size);
-  std::shared_ptr<Dict const> made(
-      new Dict{std::move(members), checked_depth(depth + 1), Charge(budget, size + sizeof(Dict))});
-  return Value(std::move(made));
-}
-
-Value make_dict_of(Budget& budget, std::vector<Value> const& keys_and_values) {
+Value make_dict(Budget& budget, Pairs const& pairs) {
   Pairs members;
-  for (std::size_t i = 0; i + 1 < keys_and_values.size(); i += 2) {
-    require_key(keys_and_values[i]);
-    auto const found = std::ranges::find_if(members, [&](auto const& member) {
-      return equal(member.first, keys_and_values[i], budget);
+  int depth = 0;
+  for (auto const& [key, value] : pairs) {
+    if (!key.text())
+      fail(concat("a ", type_name(key), " as a key of a dict is not supported; use text"));
+    budget.step(8 * members.size());
+    auto const found = std::ranges::find_if(members, [&key = key](auto const& member) {
+      return member.first.text()->bytes == key.text()->bytes;
     });
     if (found != members.end())
-      found->second = keys_and_values[i + 1];
+      found->second = value;
     else
-      members.emplace_back(keys_and_values[i], keys_and_values[i + 1]);
+      members.emplace_back(key, value);
+    depth = std::max(depth, depth_of(value));
   }
-  return make_dict(budget, std::move(members));
+  std::size_t const size = members.size() * sizeof(Pairs::value_type);
+  return Value(std::shared_ptr<Dict const>(
+      new Dict{std::move(members), checked_depth(depth + 1), Charge(budget, size + sizeof(Dict))}));
 }
 
 Value make_value(Budget& budget, ConfigTree const& tree) {
@@ -150,7 +116,7 @@ Value make_value(Budget& budget, ConfigTree const& tree) {
   Pairs members;
   for (auto const& [key, value] : tree.as_object())
     members.emplace_back(make_text(budget, key), make_value(budget, value));
-  return make_dict(budget, std::move(members));
+  return make_dict(budget, members);
 }
 
 bool truth(Value const& value) {
@@ -171,28 +137,20 @@ bool equal(Value const& a, Value const& b, Budget& budget) {
     budget.step(std::min(a.text()->bytes.size(), b.text()->bytes.size()));
     return a.text()->bytes == b.text()->bytes;
   }
-  if (auto const* x = a.list(), *y = b.list(); x && y) {
-    if (x->shape == List::Shape::generator || x->shape != y->shape) return x == y;
+  if (auto const* x = a.list(), *y = b.list();
+      x && y && x->shape == y->shape && x->shape != List::Shape::generator)
     return std::ranges::equal(x->items, y->items, [&](Value const& left, Value const& right) {
       return equal(left, right, budget);
     });
-  }
   if (auto const* x = a.dict(), *y = b.dict(); x && y) {
     return x->members.size() == y->members.size() &&
            std::ranges::all_of(x->members, [&](auto const& member) {
-             auto const* found = y->find(member.first, budget);
+             budget.step(8 * y->members.size());
+             auto const* found = y->find(member.first.text()->bytes);
              return found && equal(member.second, *found, budget);
            });
   }
-  if (auto const* x = a.get<std::shared_ptr<Loop const>>()) {
-    auto const* y = b.get<std::shared_ptr<Loop const>>();
-    return y && *x == *y;
-  }
-  if (auto const* x = a.get<Namespace*>()) return b.is<Namespace*>() && *x == *b.get<Namespace*>();
-  if (auto const* x = a.get<Macro const*>())
-    return b.is<Macro const*>() && *x == *b.get<Macro const*>();
-  if (auto const* x = a.get<Function>()) return b.is<Function>() && *x == *b.get<Function>();
-  return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
+  return a.variant() == b.variant();
 }
 
 int compare(Value const& a, Value const& b, Budget& budget) {
@@ -204,103 +162,174 @@ int compare(Value const& a, Value const& b, Budget& budget) {
     budget.step(std::min(a.text()->bytes.size(), b.text()->bytes.size()));
     return order(a.text()->bytes, b.text()->bytes);
   }
-  if (auto const* x = a.list(), *y = b.list(); x && y && x->shape == y->shape) {
-    for (std::size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i)
-      if (int const each = compare(x->items[i], y->items[i], budget); each != 0) return each;
-    return order(x->items.size(), y->items.size());
-  }
   fail(concat("'<' is not supported between ", type_name(a), " and ", type_name(b)));
 }
 
 std::string_view type_name(Value const& value) {
-  if (value.is_none()) return "NoneType";
-  if (value.is<bool>()) return "bool";
-  if (value.is<std::int64_t>()) return "int";
-  if (value.is<double>()) return "float";
-  if (value.text()) return "str";
-  if (value.dict()) return "dict";
-  if (auto const* list = value.list())
-    return list->shape == List::Shape::list    ? "list"
-           : list->shape == List::Shape::tuple ? "tuple"
-                                               : "generator";
-  if (value.is<Namespace*>()) return "Namespace";
-  if (value.is<Macro const*>()) return "Macro";
-  if (value.is<Function>()) return "function";
-  return value.is_undefined() ? "Undefined" : "LoopContext";
+  constexpr std::string_view names[] = {"Undefined", "NoneType",  "bool",  "int",
+                                        "float",     "str",       "list",  "dict",
+                                        "loop",      "Namespace", "Macro", "function"};
+  static_assert(std::size(names) == std::variant_size_v<Value::Variant>);
+  if (auto const* list = value.list(); list && list->shape != List::Shape::list)
+    return list->shape == List::Shape::tuple ? "tuple" : "generator";
+  return names[value.variant().index()];
 }
 
 namespace {
 
 /// The shortest text that reads as @p value again, as Python's repr() lays it out.
 std::string real_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char buffer[64];
-  auto const end =
-      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
-  std::string const text(buffer, end);
-  int const exponent = std::stoi(text.substr(text.find('e') + 1));
-  if (exponent < -4 || exponent >= 16) return text;
-  auto const fixed_end =
-      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
-  std::string fixed(buffer, fixed_end);
+  char buffer[400];
+  auto const written = [&](std::chars_format format) {
+    return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, format).ptr);
+  };
+  if (!std::isfinite(value)) fail("a number is not finite");
+  std::string const scientific = written(std::chars_format::scientific);
+  int const exponent = std::stoi(scientific.substr(scientific.find('e') + 1));
+  if (exponent < -4 || exponent >= 16) return scientific;
+  std::string const fixed = written(std::chars_format::fixed);
   return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
 }
 
-std::string hex(char const* prefix, char32_t code, int digits) {
-  std::string out(prefix);
-  for (int i = digits - 1; i >= 0; --i) out += "0123456789abcdef"[(code >> (4 * i)) & 15];
-  return out;
-}
+/// Writes values with the layout of Python's json.dumps, or of its repr().
+class Writer {
+ public:
+  enum class Notation { json, python };
+  Writer(Notation notation, JsonStyle const& style, Budget& budget)
+      : json_(notation == Notation::json), style_(style), budget_(budget) {}
 
-bool is_printable(char32_t code) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return false;
-    case UTF8PROC_CATEGORY_ZS:
-      return code == ' ';
-    default:
-      return true;
+  void write(Value const& value, std::size_t level = 0) {
+    auto const* list = value.list();
+    if (auto const* dict = value.dict()) {
+      write_dict(*dict, level);
+    } else if (list && list->shape != List::Shape::generator) {
+      bool const tuple = !json_ && list->shape == List::Shape::tuple;
+      out_ += tuple ? '(' : '[';
+      for (auto const& item : list->items) {
+        separate(&item != list->items.data(), level + 1);
+        write(item, level + 1);
+      }
+      if (tuple && list->items.size() == 1) out_ += ',';
+      if (!list->items.empty()) new_line(level);
+      out_ += tuple ? ')' : ']';
+    } else if (auto const* text = value.text()) {
+      write_text(text->bytes);
+    } else {
+      write_scalar(value);
+    }
+    check(0);
   }
-}
+  std::string take() { return std::move(out_); }
 
-std::string literal_of(std::string_view text) {
-  bool const single = text.find('\'') == std::string_view::npos;
-  char const quote = single || text.find('"') != std::string_view::npos ? '\'' : '"';
-  std::string out(1, quote);
-  for (std::size_t i = 0; i < text.size();) {
-    std::size_t const begin = i;
-    char32_t const code = next_code_point(text, i);
-    if (code == '\\' || code == static_cast<unsigned char>(quote))
-      out += {'\\', static_cast<char>(code)};
-    else if (code == '\n')
-      out += "\\n";
-    else if (code == '\r')
-      out += "\\r";
-    else if (code == '\t')
-      out += "\\t";
-    else if (is_printable(code))
-      out += text.substr(begin, i - begin);
+ private:
+  /// Bounds the text that has been written.
+  void check(std::size_t more) const {
+    budget_.step(more);
+    Charge const charge(budget_, out_.size() + more);
+  }
+  void write_scalar(Value const& value) {
+    if (value.is_none())
+      out_ += json_ ? "null" : "None";
+    else if (auto const* flag = value.get<bool>())
+      out_ += *flag ? (json_ ? "true" : "True") : (json_ ? "false" : "False");
+    else if (value.is_integral())
+      out_ += std::to_string(value.integer());
+    else if (value.is_number())
+      out_ += real_text(value.number());
+    else if (value.is_undefined() && !json_)
+      out_ += "Undefined";
     else
-      out += code < 0x100     ? hex("\\x", code, 2)
-             : code < 0x10000 ? hex("\\u", code, 4)
-                              : hex("\\U", code, 8);
+      fail(concat("a value of type ", type_name(value), " cannot be written as text"));
   }
-  return out + quote;
-}
+  void write_dict(Dict const& dict, std::size_t level) {
+    Pairs members = dict.members;
+    if (style_.sorted)
+      std::ranges::sort(members, [&](auto const& a, auto const& b) {
+        return compare(a.first, b.first, budget_) < 0;
+      });
+    out_ += '{';
+    for (auto const& member : members) {
+      separate(&member != members.data(), level + 1);
+      write_text(member.first.text()->bytes);
+      out_ += style_.key_separator;
+      write(member.second, level + 1);
+    }
+    if (!members.empty()) new_line(level);
+    out_ += '}';
+  }
+  void new_line(std::size_t level) {
+    if (!style_.lines) return;
+    check(style_.indent * level + 1);
+    out_ += '\n';
+    out_.append(style_.indent * level, ' ');
+  }
+  void separate(bool after_another, std::size_t level) {
+    if (after_another) out_ += style_.item_separator;
+    new_line(level);
+  }
+  void write_text(std::string_view text) {
+    check(2 * text.size());
+    bool const single = text.find('\'') == std::string_view::npos;
+    char const quote = !json_ && (single || text.find('"') != std::string_view::npos) ? '\'' : '"';
+    std::string_view const escaped = json_ ? "\\\n\r\t\f\b" : "\\\n\r\t", letters = "\\nrtfb";
+    out_ += quote;
+    for (std::size_t i = 0; i < text.size();) {
+      std::size_t const begin = i;
+      char32_t const code = next_code_point(text, i);
+      char const ascii = code < 0x80 ? static_cast<char>(code) : ' ';
+      if (std::size_t const found = escaped.find(ascii); found != std::string_view::npos)
+        out_ += {'\\', letters[found]};
+      else if (ascii == quote)
+        out_ += {'\\', quote};
+      else if (is_written(code))
+        out_ += text.substr(begin, i - begin);
+      else
+        write_escape(code);
+    }
+    out_ += quote;
+  }
+  bool is_written(char32_t code) const {
+    if (json_) return code >= 0x20 && (!style_.ascii || code < 0x7f);
+    auto const category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+    return code == ' ' || (category != UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS);
+  }
+  void write_escape(char32_t code) {
+    auto const hex = [&](char const* prefix, char32_t number, int digits) {
+      out_ += prefix;
+      while (digits-- > 0) out_ += "0123456789abcdef"[(number >> (4 * digits)) & 15];
+    };
+    if (code > 0xffff && json_) {
+      hex("\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
+      hex("\\u", 0xdc00 + ((code - 0x10000) & 0x3ff), 4);
+    } else if (code > 0xffff) {
+      hex("\\U", code, 8);
+    } else if (json_ || code > 0xff) {
+      hex("\\u", code, 4);
+    } else {
+      hex("\\x", code, 2);
+    }
+  }
 
-void join_repr(std::vector<Value> const& items, std::string& out, Budget& budget) {
-  for (std::size_t i = 0; i < items.size(); ++i)
-    out += (i > 0 ? ", " : "") + to_repr(items[i], budget);
-}
+  bool json_;
+  JsonStyle const& style_;
+  Budget& budget_;
+  std::string out_;
+};
 
 }  // namespace
+
+std::string to_json(Value const& value, JsonStyle const& style, Budget& budget) {
+  Writer writer(Writer::Notation::json, style, budget);
+  writer.write(value);
+  return writer.take();
+}
+
+std::string to_repr(Value const& value, Budget& budget) {
+  JsonStyle const style;
+  Writer writer(Writer::Notation::python, style, budget);
+  writer.write(value);
+  return writer.take();
+}
 
 std::string to_text(Value const& value, Budget& budget) {
   if (auto const* text = value.text()) {
@@ -310,179 +339,33 @@ std::string to_text(Value const& value, Budget& budget) {
   return value.is_undefined() ? std::string() : to_repr(value, budget);
 }
 
-std::string to_repr(Value const& value, Budget& budget) {
-  budget.step();
-  if (value.is_none()) return "None";
-  if (auto const* flag = value.get<bool>()) return *flag ? "True" : "False";
-  if (auto const* integer = value.get<std::int64_t>()) return std::to_string(*integer);
-  if (auto const* real = value.get<double>()) return real_text(*real);
-  if (value.is_undefined()) return "Undefined";
-  std::string out;
-  if (auto const* text = value.text()) {
-    out = literal_of(text->bytes);
-  } else if (auto const* dict = value.dict()) {
-    out = "{";
-    for (auto const& [key, member] : dict->members)
-      out += (out.size() > 1 ? ", " : "") + to_repr(key, budget) + ": " + to_repr(member, budget);
-    out += "}";
-  } else if (auto const* list = value.list(); list && list->shape != List::Shape::generator) {
-    bool const tuple = list->shape == List::Shape::tuple;
-    out = tuple ? "(" : "[";
-    join_repr(list->items, out, budget);
-    out += tuple ? (list->items.size() == 1 ? ",)" : ")") : "]";
-  } else {
-    fail(concat("a ", type_name(value), " cannot be written as text"));
-  }
-  budget.take(out.size());  // what nested calls build is bounded with it
-  budget.give(out.size());
-  budget.step(out.size());
-  return out;
-}
-
-namespace {
-
-void json_text(std::string_view text, bool ascii, std::string& out) {
-  out += '"';
-  for (std::size_t i = 0; i < text.size();) {
-    std::size_t const begin = i;
-    char32_t const code = next_code_point(text, i);
-    constexpr std::string_view escaped = "\"\\\n\r\t\f\b", letters = "\"\\nrtfb";
-    std::size_t const found =
-        code < 0x80 ? escaped.find(static_cast<char>(code)) : std::string_view::npos;
-    if (found != std::string_view::npos) {
-      out += {'\\', letters[found]};
-    } else if (code < 0x20 || (ascii && code > 0x7e)) {
-      if (code > 0xffff) out += hex("\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
-      out += hex("\\u", code > 0xffff ? 0xdc00 + ((code - 0x10000) & 0x3ff) : code, 4);
-    } else {
-      out += text.substr(begin, i - begin);
-    }
-  }
-  out += '"';
-}
-
-/// Writes a value with the layout of Python's json.dumps.
-class JsonWriter {
- public:
-  JsonWriter(JsonStyle const& style, Budget& budget) : style_(style), budget_(budget) {}
-
-  void write(Value const& value, int level) {
-    budget_.step();
-    if (auto const* dict = value.dict()) return write_dict(*dict, level);
-    auto const* list = value.list();
-    if (list && list->shape != List::Shape::generator) {
-      out_ += '[';
-      for (std::size_t i = 0; i < list->items.size(); ++i) {
-        separate(i > 0, level + 1);
-        write(list->items[i], level + 1);
-      }
-      if (!list->items.empty()) new_line(level);
-      out_ += ']';
-    } else if (auto const* text = value.text()) {
-      check(text->bytes.size());
-      json_text(text->bytes, style_.ascii, out_);
-    } else {
-      out_ += scalar(value);
-    }
-    check(0);
-  }
-  std::string take() { return std::move(out_); }
-
- private:
-  void check(std::size_t more) const {
-    budget_.step(more);
-    budget_.take(out_.size() + more);
-    budget_.give(out_.size() + more);
-  }
-  static std::string scalar(Value const& value) {
-    if (value.is_none()) return "null";
-    if (auto const* flag = value.get<bool>()) return *flag ? "true" : "false";
-    if (auto const* integer = value.get<std::int64_t>()) return std::to_string(*integer);
-    if (auto const* real = value.get<double>()) {
-      if (std::isnan(*real)) return "NaN";
-      return std::isinf(*real) ? (*real < 0 ? "-Infinity" : "Infinity") : real_text(*real);
-    }
-    fail(concat("tojson: a value of type ", type_name(value), " is not JSON"));
-  }
-  void new_line(int level) {
-    if (!style_.lines) return;
-    budget_.step(style_.indent.size() * static_cast<std::size_t>(level));
-    out_ += '\n';
-    for (int i = 0; i < level; ++i) out_ += style_.indent;
-  }
-  void separate(bool after_another, int level) {
-    if (after_another) out_ += style_.item_separator;
-    new_line(level);
-  }
-  void write_dict(Dict const& dict, int level) {
-    std::vector<std::pair<Value, Value> const*> members;
-    for (auto const& member : dict.members) members.push_back(&member);
-    if (style_.sorted)
-      std::ranges::stable_sort(members, [&](auto const* a, auto const* b) {
-        return compare(a->first, b->first, budget_) < 0;
-      });
-    out_ += '{';
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      separate(i > 0, level + 1);
-      auto const* key = members[i]->first.text();
-      json_text(key ? key->bytes : scalar(members[i]->first), style_.ascii, out_);
-      out_ += style_.key_separator;
-      write(members[i]->second, level + 1);
-    }
-    if (!members.empty()) new_line(level);
-    out_ += '}';
-    check(0);
-  }
-
-  JsonStyle const& style_;
-  Budget& budget_;
-  std::string out_;
-};
-
-}  // namespace
-
-std::string to_json(Value const& value, JsonStyle const& style, Budget& budget) {
-  JsonWriter writer(style, budget);
-  writer.write(value, 0);
-  return writer.take();
-}
-
 std::vector<Value> elements(Value const& value, Budget& budget) {
   if (value.is_undefined()) return {};
-  if (auto const* list = value.list()) {
-    budget.step(list->items.size() * sizeof(Value));
-    if (list->shape != List::Shape::generator) return list->items;
-    return std::exchange(list->read, true) ? std::vector<Value>() : list->items;
-  }
   std::vector<Value> out;
-  if (auto const* text = value.text()) {
+  if (auto const* list = value.list()) {
+    bool const ended = list->shape == List::Shape::generator && std::exchange(list->read, true);
+    if (!ended) out = list->items;
+  } else if (auto const* text = value.text()) {
     for (auto const character : characters(text->bytes))
       out.push_back(make_text(budget, std::string(character)));
   } else if (auto const* dict = value.dict()) {
     for (auto const& member : dict->members) out.push_back(member.first);
-    budget.step(out.size() * sizeof(Value));
   } else {
     fail(concat("'", type_name(value), "' object is not iterable"));
   }
+  budget.step(out.size() * sizeof(Value));
   return out;
 }
 
 std::int64_t length(Value const& value, Budget& budget) {
-  if (value.is_undefined()) return 0;
-  if (auto const* text = value.text()) {
-    budget.step(text->bytes.size());
-    return count_characters(text->bytes);
-  }
-  if (auto const* dict = value.dict()) return static_cast<std::int64_t>(dict->members.size());
   auto const* list = value.list();
-  if (!list || list->shape == List::Shape::generator) return -1;
-  return static_cast<std::int64_t>(list->items.size());
-}
-
-bool is_space(char32_t code) {
-  return (code >= 9 && code <= 13) || (code >= 0x1c && code <= 0x20) || code == 0x85 ||
-         code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
-         code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+  if (value.is_undefined()) return 0;
+  if (list && list->shape == List::Shape::generator) return -1;
+  if (list) return static_cast<std::int64_t>(list->items.size());
+  if (auto const* dict = value.dict()) return static_cast<std::int64_t>(dict->members.size());
+  if (!value.text()) return -1;
+  budget.step(value.text()->bytes.size());
+  return std::ranges::count_if(value.text()->bytes, [](char c) { return (c & 0xc0) != 0x80; });
 }
 
 std::vector<std::string_view> characters(std::string_view text) {
@@ -495,8 +378,28 @@ std::vector<std::string_view> characters(std::string_view text) {
   return out;
 }
 
-std::int64_t count_characters(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
+std::string_view stripped(std::string_view text, bool left, bool right, std::string_view removed) {
+  auto const is_removed = [&](std::size_t begin, std::size_t end) {
+    std::size_t at = begin;
+    char32_t const code = next_code_point(text, at);
+    return removed.empty()
+               ? is_white_space(code) || (code >= 0x1c && code <= 0x1f)
+               : removed.find(text.substr(begin, end - begin)) != std::string_view::npos;
+  };
+  std::size_t begin = 0, end = text.size();
+  while (left && begin < end) {
+    std::size_t next = begin;
+    next_code_point(text, next);
+    if (!is_removed(begin, next)) break;
+    begin = next;
+  }
+  while (right && end > begin) {
+    std::size_t last = end - 1;
+    while (last > begin && (text[last] & 0xc0) == 0x80) --last;
+    if (!is_removed(last, end)) break;
+    end = last;
+  }
+  return text.substr(begin, end - begin);
 }
 
 }  // namespace tessera::data::detail

@@ -14,7 +14,7 @@
 
 namespace tessera::data::detail {
 
-/// What a template did that cannot be done; the interpreter adds the line.
+/// An operation that a template cannot do; the interpreter adds the line.
 struct TemplateError {
   std::string message;
 };
@@ -52,37 +52,32 @@ class Charge {
 };
 
 class Value;
-using Pairs = std::vector<std::pair<Value, Value>>;
-
 struct Text;
 struct List;
 struct Dict;
 struct Loop;
 struct Namespace;
 struct Macro;
+struct Builtin;
 
 struct Undefined {
   std::shared_ptr<Text const> why;  ///< for messages
   bool operator==(Undefined const&) const { return true; }
 };
-/// A function of the interpreter, or a method that is not called.
-struct Function {
-  std::string_view name;
-  bool operator==(Function const&) const = default;
-};
-
 class Value {
  public:
   using Variant = std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double,
                                std::shared_ptr<Text const>, std::shared_ptr<List const>,
                                std::shared_ptr<Dict const>, std::shared_ptr<Loop const>, Namespace*,
-                               Macro const*, Function>;
+                               Macro const*,
+                               Builtin const*>;  ///< a function, or a method that is not called
 
   Value() = default;  ///< undefined
   template <class T>
   explicit Value(T value) : value_(std::in_place_type<T>, std::move(value)) {}
   static Value none() { return Value(nullptr); }
 
+  /// Null for other kinds.
   template <class T>
   T const* get() const {
     return std::get_if<T>(&value_);
@@ -91,19 +86,25 @@ class Value {
   bool is() const {
     return std::holds_alternative<T>(value_);
   }
+  Text const* text() const { return held<Text>(); }
+  List const* list() const { return held<List>(); }
+  Dict const* dict() const { return held<Dict>(); }
+  Loop const* loop() const { return held<Loop>(); }
   bool is_undefined() const { return is<Undefined>(); }
   bool is_none() const { return is<std::nullptr_t>(); }
-  /// Null for other kinds.
-  Text const* text() const;
-  List const* list() const;
-  Dict const* dict() const;
   /// Integers and booleans.
   bool is_integral() const { return is<std::int64_t>() || is<bool>(); }
   bool is_number() const { return is_integral() || is<double>(); }
   std::int64_t integer() const;  ///< value of an integer or a boolean
   double number() const;         ///< value of a number
+  Variant const& variant() const { return value_; }
 
  private:
+  template <class T>
+  T const* held() const {
+    auto const* pointer = get<std::shared_ptr<T const>>();
+    return pointer ? pointer->get() : nullptr;
+  }
   Variant value_;
 };
 
@@ -113,10 +114,6 @@ struct Text {
   Charge charge;
 };
 
-/// How deep lists and dicts are nested in a value.
-int depth_of(Value const& value);
-constexpr int max_value_depth = 100;
-
 struct List {
   enum class Shape {
     list,
@@ -125,18 +122,18 @@ struct List {
   };
   std::vector<Value> items;
   Shape shape = Shape::list;
-  int depth = 1;
+  int depth = 1;  ///< levels of lists and dicts
   mutable bool read = false;
   Charge charge;
 };
 
+using Pairs = std::vector<std::pair<Value, Value>>;
 struct Dict {
   Pairs members;  ///< in the order of insertion
   int depth = 1;
   Charge charge;
 
   Value const* find(std::string_view key) const;
-  Value const* find(Value const& key, Budget& budget) const;
 };
 
 /// The variable `loop` of a for statement.
@@ -153,40 +150,38 @@ struct Namespace {
 Value make_undefined(Budget& budget, std::string why);
 Value make_text(Budget& budget, std::string bytes, bool safe = false);
 Value make_list(Budget& budget, std::vector<Value> items, List::Shape shape = List::Shape::list);
-/// @p members with distinct keys
-Value make_dict(Budget& budget, Pairs members);
-/// Keeps the last value of keys that are equal.
-Value make_dict_of(Budget& budget, std::vector<Value> const& keys_and_values);
+/// Keeps the last value of keys that are equal. @throws TemplateError for keys that are not text
+Value make_dict(Budget& budget, Pairs const& pairs);
 /// JSON as Python's json.loads reads it.
 Value make_value(Budget& budget, ConfigTree const& tree);
 
 bool truth(Value const& value);
 bool equal(Value const& a, Value const& b, Budget& budget);
 /// Less than zero, zero or more, as a is less than, equal to or greater than b.
-/// @throws TemplateError for kinds without an order
+/// @throws TemplateError for other kinds than numbers and text
 int compare(Value const& a, Value const& b, Budget& budget);
 /// "str", "int", "dict", ... as Python names types.
 std::string_view type_name(Value const& value);
 
-/// str() and repr() of Python.
-std::string to_text(Value const& value, Budget& budget);
-std::string to_repr(Value const& value, Budget& budget);
-
 /// The parameters of Python's json.dumps.
 struct JsonStyle {
   bool ascii = false, sorted = false, lines = false;
-  std::string indent, item_separator = ", ", key_separator = ": ";
+  std::size_t indent = 0;
+  std::string item_separator = ", ", key_separator = ": ";
 };
 std::string to_json(Value const& value, JsonStyle const& style, Budget& budget);
+/// repr() and str() of Python.
+std::string to_repr(Value const& value, Budget& budget);
+std::string to_text(Value const& value, Budget& budget);
 
 /// The elements that a for statement visits. @throws TemplateError for values without any.
 std::vector<Value> elements(Value const& value, Budget& budget);
 /// len() of Python, or -1 for values without a length.
 std::int64_t length(Value const& value, Budget& budget);
 
-/// White space as Python's str.isspace() knows it.
-bool is_space(char32_t code);
 std::vector<std::string_view> characters(std::string_view text);
-std::int64_t count_characters(std::string_view text);
+/// Text without white space, as Python's str.isspace() knows it, or without @p removed characters.
+std::string_view stripped(std::string_view text, bool left, bool right,
+                          std::string_view removed = {});
 
 }  // namespace tessera::data::detail

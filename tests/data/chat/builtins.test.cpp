@@ -1,7 +1,7 @@
-#include "chat/builtins.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "chat/interpreter.hpp"
 
 using namespace tessera::data::detail;
 using ::testing::HasSubstr;
@@ -11,9 +11,12 @@ namespace {
 class ChatBuiltins : public ::testing::Test {
  protected:
   Value text(std::string bytes) { return make_text(budget, std::move(bytes)); }
-  std::string failure(Value const& input, std::string_view filter, Arguments const& arguments) {
+  Value filter(std::string_view name, Value const& input, Arguments const& arguments = {}) {
+    return interpreter.apply(Builtin::Kind::filter, name, input, arguments);
+  }
+  std::string failure(std::string_view name, Arguments const& arguments) {
     try {
-      apply_filter(interpreter, filter, input, arguments);
+      filter(name, text("aaa"), arguments);
     } catch (TemplateError const& error) {
       return error.message;
     }
@@ -24,21 +27,30 @@ class ChatBuiltins : public ::testing::Test {
 };
 
 TEST_F(ChatBuiltins, TakeArgumentsByPlaceAndByName) {
-  Value const input = text("aaa");
-  Arguments const named{{text("a")}, {{"new", text("b")}, {"count", Value(std::int64_t{1})}}};
-  EXPECT_EQ(apply_filter(interpreter, "replace", input, named).text()->bytes, "baa");
-  EXPECT_THAT(failure(input, "replace", {{text("a"), text("b")}, {{"new", text("c")}}}),
+  Arguments const named{{text("a")}, {{"new", text("b")}}};
+  EXPECT_EQ(filter("replace", text("aaa"), named).text()->bytes, "bbb");
+  EXPECT_THAT(failure("replace", {{text("a"), text("b")}, {{"new", text("c")}}}),
               HasSubstr("gets 'new' twice"));
-  EXPECT_THAT(failure(input, "trim", {{}, {{"x", text("c")}}}), HasSubstr("takes only chars"));
-  EXPECT_THAT(failure(input, "replace", {}), HasSubstr("needs an argument"));
-  EXPECT_THAT(failure(input, "nothing", {}), HasSubstr("known are abs, attr"));
+  EXPECT_THAT(failure("trim", {{}, {{"x", text("c")}}}), HasSubstr("has no parameter 'x'"));
+  EXPECT_THAT(failure("replace", {}), HasSubstr("replace needs the argument 'old'"));
+  EXPECT_THAT(failure("nothing", {}), HasSubstr("known are capitalize, count"));
+}
+
+/// A generator has a truth value and no length, and can be read once, as in Jinja.
+TEST_F(ChatBuiltins, MakeGenerators) {
+  Value const input = make_list(budget, {Value(std::int64_t{0}), Value(std::int64_t{2})});
+  Value const chosen = filter("select", input);
+  EXPECT_TRUE(truth(chosen));
+  EXPECT_THROW(filter("length", chosen), TemplateError);
+  EXPECT_EQ(to_repr(filter("list", chosen), budget), "[2]");
+  EXPECT_EQ(to_repr(filter("list", chosen), budget), "[]");
 }
 
 TEST_F(ChatBuiltins, HaveNoMethodsThatChangeValues) {
   Value const list = make_list(budget, {}), dict = make_dict(budget, {});
   for (char const* name : {"append", "pop", "extend", "insert", "clear", "update", "setdefault"}) {
-    EXPECT_FALSE(has_method(list, name));
-    EXPECT_FALSE(has_method(dict, name));
+    EXPECT_FALSE(find_method(list, name));
+    EXPECT_FALSE(find_method(dict, name));
   }
 }
 

@@ -1,5 +1,3 @@
-#include "chat/syntax.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +16,9 @@ TEST(ChatParser, RefusesWhatItDoesNotKnowBeforeItRuns) {
   };
   EXPECT_THAT(error("a\n{% include 'x' %}"), HasSubstr("t line 2: the tag {% include %}"));
   EXPECT_THAT(error("{{ x | urlize }}"), HasSubstr("the filter 'urlize' is not supported"));
+  EXPECT_THAT(error("{% raw %}{{ {% endraw %}"), HasSubstr("the tag {% raw %} is not supported"));
+  EXPECT_THAT(error("{{ 1 < 2 < 3 }}"), HasSubstr("a chain of comparisons is not supported"));
+  EXPECT_THAT(error("{{ 1 / 2 }}"), HasSubstr("the operator / is not supported"));
   EXPECT_THAT(error("{{ x is escaped }}"), HasSubstr("the test 'escaped' is not supported"));
   EXPECT_THAT(error("{% for x in y recursive %}{% endfor %}"), HasSubstr("a recursive loop"));
   EXPECT_THAT(error("{{ f(*x) }}"), HasSubstr("a call with * or **"));

@@ -27,7 +27,7 @@ TEST_F(ChatValue, IsWrittenAsJsonDumpsWritesIt) {
             "{\"b\": [1, {}], \"a\": \"\u00e4\U0001f600\\u0001\x7f/<\"}");
   JsonStyle style;
   style.ascii = style.sorted = style.lines = true;
-  style.indent = " ";
+  style.indent = 1;
   style.item_separator = ",";
   EXPECT_EQ(to_json(value, style, budget),
             "{\n \"a\": \"\\u00e4\\ud83d\\ude00\\u0001\\u007f/<\",\n \"b\": [\n  1,\n  {}\n ]\n}");
@@ -37,6 +37,11 @@ TEST_F(ChatValue, GivesItsMemoryBack) {
   Budget small(100'000, 4'000);
   for (int i = 0; i < 100; ++i) make_text(small, std::string(2'000, 'x'));
   EXPECT_THROW(make_text(small, std::string(5'000, 'x')), TemplateError);
+}
+
+TEST_F(ChatValue, IsStrippedAsPythonStrips) {
+  EXPECT_EQ(stripped("\u2003 a \x1c", true, true), "a");
+  EXPECT_EQ(stripped("x\u00e4ax", true, false, "\u00e4x"), "ax");
 }
 
 TEST_F(ChatValue, ComparesNumbersOfDifferentKinds) {
