@@ -21,7 +21,7 @@ std::vector<std::pair<std::string, std::int32_t>> with_ids(UnigramTables const& 
 }
 
 /// The length of the character that begins here.
-std::size_t character_bytes(std::string_view text, std::size_t at) {
+std::size_t bytes_of_character(std::string_view text, std::size_t at) {
   std::size_t end = at;
   next_code_point(text, end);
   return end - at;
@@ -95,7 +95,7 @@ void Unigram::find_best_path(std::string_view word) {
       ends_[end] = {score, static_cast<std::int64_t>(begin), id};
   };
   for (std::size_t at = 0; at < word.size();) {
-    std::size_t const bytes = character_bytes(word, at);
+    std::size_t const bytes = bytes_of_character(word, at);
     bool has_own_token = false;
     trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::int32_t id) {
       offer(at, at + length, scores_[static_cast<std::size_t>(id)], id);
