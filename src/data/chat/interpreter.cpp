@@ -9,7 +9,7 @@
 namespace tessera::data::detail {
 namespace {
 
-constexpr int max_depth = 600;
+constexpr int deepest_call = 600;
 constexpr std::size_t max_namespaces = 100'000;
 
 using Kind = Node::Kind;
@@ -146,7 +146,7 @@ Value item_of(Value const& container, Value const& key, Budget& budget) {
 class Interpreter::Depth {
  public:
   explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
-    if (interpreter_.depth_ >= max_depth) fail("calls of macros are nested too deep");
+    if (interpreter_.depth_ >= deepest_call) fail("calls of macros are nested too deep");
     ++interpreter_.depth_;
   }
   Depth(Depth const&) = delete;

@@ -8,7 +8,7 @@
 namespace tessera::data::detail {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) {
@@ -34,7 +34,7 @@ class Lexer {
 
   std::vector<Token> run() {
     while (at_ < source_.size()) read_text();
-    add(Kind::end, "");
+    add(TokenKind::end, "");
     return std::move(tokens_);
   }
 
@@ -51,7 +51,7 @@ class Lexer {
     return true;
   }
   void skip_space() { advance(rest().size() - stripped(rest(), true, false).size()); }
-  void add(Kind kind, std::string_view value) {
+  void add(TokenKind kind, std::string_view value) {
     tokens_.push_back({kind, std::string(value), line_});
   }
   [[noreturn]] void fail(std::string message) const {
@@ -66,18 +66,18 @@ class Lexer {
             std::string_view("%{#").find(source_[tag + 1]) == std::string_view::npos))
       tag = source_.find('{', tag + 1);
     if (tag >= source_.size()) {
-      add(Kind::data, rest());
+      add(TokenKind::data, rest());
       at_ = source_.size();
       return;
     }
     std::string const opening = source_.substr(tag, 2);
     char const sign = at(tag + 2);
     std::string_view const text = before_tag(rest().substr(0, tag - at_), opening, sign);
-    if (!text.empty()) add(Kind::data, text);
+    if (!text.empty()) add(TokenKind::data, text);
     advance(tag - at_ + 2);
     if (sign == '-' || sign == '+') advance(1);
     if (opening == "{#") return skip_comment();
-    add(Kind::symbol, opening);
+    add(TokenKind::symbol, opening);
     read_tag(opening == "{%" ? "%}" : "}}");
   }
 
@@ -119,7 +119,7 @@ class Lexer {
     while (true) {
       skip_space();
       if (at_ >= source_.size()) fail("a tag is not closed");
-      if (open.empty() && takes_end(end)) return add(Kind::symbol, end);
+      if (open.empty() && takes_end(end)) return add(TokenKind::symbol, end);
       char const c = source_[at_];
       if (is_digit(c) || is_letter(c))
         read_word();
@@ -140,7 +140,7 @@ class Lexer {
                          !(at(end) == '.' && is_digit(at(end + 1)));
     if (number && !decimal)
       fail("a number is not a decimal integer; other notations are not supported");
-    add(number ? Kind::integer : Kind::name, word);
+    add(number ? TokenKind::integer : TokenKind::name, word);
     advance(word.size());
     // What follows is not lexed as tags, so that it cannot be left to the parser.
     if (word == "raw" && tokens_.size() > 1 && tokens_[tokens_.size() - 2].value == "{%")
@@ -165,13 +165,13 @@ class Lexer {
         value += {'\\', c};
     }
     if (i >= source_.size()) fail("a string is not closed");
-    add(Kind::string, value);
+    add(TokenKind::string, value);
     advance(i + 1 - at_);
   }
 
   void read_symbol(std::string& open) {
     for (std::string_view const symbol : {"**", "//", "==", "!=", ">=", "<="})
-      if (takes(symbol)) return add(Kind::symbol, symbol);
+      if (takes(symbol)) return add(TokenKind::symbol, symbol);
     char const c = source_[at_];
     constexpr std::string_view opening = "([{", closing = ")]}";
     if (std::string_view("+-*/%~<>=.:|,;()[]{}").find(c) == std::string_view::npos)
@@ -182,7 +182,7 @@ class Lexer {
       if (open.empty() || open.back() != c) fail(std::string("'") + c + "' closes nothing");
       open.pop_back();
     }
-    add(Kind::symbol, std::string_view(&c, 1));
+    add(TokenKind::symbol, std::string_view(&c, 1));
     advance(1);
   }
 

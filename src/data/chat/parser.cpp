@@ -13,7 +13,7 @@ namespace tessera::data::detail {
 namespace {
 
 using Kind = Node::Kind;
-constexpr int max_depth = 150;
+constexpr int deepest_expression = 150;
 
 /// Binary operators in the order of their precedence, with Jinja's: `~` binds tighter than `+`.
 constexpr std::array<std::array<std::string_view, 8>, 6> operators{{
@@ -70,7 +70,8 @@ class Parser {
 
   static void add(Node& parent, Node child) {
     parent.depth = std::max(parent.depth, child.depth + 1);
-    if (parent.depth > max_depth) throw SyntaxError{parent.line, "the template is nested too deep"};
+    if (parent.depth > deepest_expression)
+      throw SyntaxError{parent.line, "the template is nested too deep"};
     parent.children.push_back(std::move(child));
   }
   template <class... Children>
@@ -87,7 +88,7 @@ class Parser {
   class Level {
    public:
     explicit Level(Parser& parser) : parser_(parser) {
-      if (++parser.level_ > max_depth) parser.fail("the template is nested too deep");
+      if (++parser.level_ > deepest_expression) parser.fail("the template is nested too deep");
     }
     Level(Level const&) = delete;
     Level& operator=(Level const&) = delete;

@@ -42,7 +42,7 @@ Value const* Dict::find(std::string_view key) const {
 
 namespace {
 
-constexpr int max_depth = 100;
+constexpr int deepest_value = 100;
 
 int depth_of(Value const& value) {
   if (auto const* list = value.list()) return list->depth;
@@ -51,8 +51,8 @@ int depth_of(Value const& value) {
 }
 
 int checked_depth(int depth) {
-  if (depth > max_depth)
-    fail(concat("lists and dicts are nested more than ", max_depth, " levels deep"));
+  if (depth > deepest_value)
+    fail(concat("lists and dicts are nested more than ", deepest_value, " levels deep"));
   return depth;
 }
 
