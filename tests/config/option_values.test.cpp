@@ -14,11 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using enum OptionType;
 
-OptionValues flags(std::vector<std::string> const& words) {
-  std::vector<std::string> positionals;
-  return parse_flags(table(), words, positionals);
-}
-
 std::string key_error(std::string const& text) {
   try {
     parse_flat(table(), ConfigTree::parse(text, "run.json"), "run.json");

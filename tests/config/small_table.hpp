@@ -2,6 +2,7 @@
 /// One table with an option of every kind, for the tests of options.
 
 #include "tessera/config/option_table.hpp"
+#include "tessera/config/word_reader.hpp"
 
 namespace tessera::config {
 
@@ -35,6 +36,11 @@ inline OptionTable build_table() {
 inline OptionTable const& table() {
   static OptionTable const t = build_table();
   return t;
+}
+
+inline OptionValues flags(std::vector<std::string> const& words) {
+  std::vector<std::string> positionals;
+  return parse_flags(table(), words, positionals);
 }
 
 }  // namespace tessera::config

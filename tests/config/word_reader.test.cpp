@@ -13,11 +13,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using enum OptionType;
 
-OptionValues flags(std::vector<std::string> const& words) {
-  std::vector<std::string> positionals;
-  return parse_flags(table(), words, positionals);
-}
-
 std::string usage_error(std::vector<std::string> const& words) {
   try {
     flags(words);
