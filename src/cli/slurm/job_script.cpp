@@ -77,10 +77,10 @@ SiteProfile parse_site_profile(std::string const& text, std::string const& sourc
              is_variable_name(value.substr(0, equals)))
       site.exports.emplace_back(value.substr(0, equals), value.substr(equals + 1));
     else
-      throw DataError(concat(source, ":", number, ": '", line,
-                             "' is not a directive; write sbatch --option=value (for PBS submit "
-                             "--option=value, qsub -l "
-                             "name=value), module NAME or export NAME=VALUE"));
+      throw DataError(
+          concat(source, ":", number, ": '", line,
+                 "' is not a directive; write sbatch --option=value (for PBS submit "
+                 "--option=value, qsub -l name=value), module NAME or export NAME=VALUE"));
   }
   return site;
 }

@@ -33,6 +33,10 @@ bool is_list_of_messages(ConfigTree const* value, char const* key) {
   return value && value->is_array() && value->size() > 0 && value->as_array().front().contains(key);
 }
 
+bool is_conversational(ExampleForm form) {
+  return form == ExampleForm::messages || form == ExampleForm::prompt_completion_messages;
+}
+
 std::string names_of(ConfigTree const& record) {
   std::vector<std::string> names;
   for (auto const& member : record.as_object()) names.push_back(member.first);
@@ -151,7 +155,7 @@ ExampleEncoder::ExampleEncoder(ExampleOptions const& options, std::string const&
   ConfigTree const first = ConfigTree::parse(first_record, where);
   form_ = form_of(first, options, where);
   check_options(first, where);
-  if (form_ == ExampleForm::messages || form_ == ExampleForm::prompt_completion_messages) {
+  if (is_conversational(form_)) {
     chat_ = ChatTemplates::load(options.tokenizer_directory, options.chat_template);
     TESSERA_VALIDATE(!chat_->empty(), ConfigError, where, " holds messages, and ",
                      options.tokenizer_directory.string(),
@@ -174,9 +178,7 @@ void ExampleEncoder::check_options(ConfigTree const& first, std::string const& w
   TESSERA_VALIDATE(!options_.completion_only_loss.value_or(false) || pairs, ConfigError,
                    "--completion_only_loss needs prompt and completion, but ", where, " has ",
                    names_of(first), "; leave it out");
-  bool const conversational =
-      form_ == ExampleForm::messages || form_ == ExampleForm::prompt_completion_messages;
-  TESSERA_VALIDATE(!options_.assistant_only_loss || conversational, ConfigError,
+  TESSERA_VALIDATE(!options_.assistant_only_loss || is_conversational(form_), ConfigError,
                    "--assistant_only_loss needs messages with roles, but ", where, " has ",
                    names_of(first), "; leave it out");
 }
@@ -203,8 +205,6 @@ EncodedBatch ExampleEncoder::encode(Tokenizer const& tokenizer,
       auto const tokens = encode_record(tokenizer, records[i]);
       out.ids.insert(out.ids.end(), tokens.begin(), tokens.end());
     } catch (BrokenRecord const& error) {
-      out.broken.emplace_back(i, error.what());
-    } catch (ChatError const& error) {
       out.broken.emplace_back(i, error.what());
     }
     out.ends.push_back(out.ids.size());

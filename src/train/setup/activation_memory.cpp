@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/process.hpp"
@@ -33,24 +34,15 @@ class Plan {
       : model_(model), space_(space), passes_(passes) {}
 
   std::size_t training(std::int64_t rows, Recompute recompute) const {
-    return rows == 0 ? 0
-                     : model_.activation_bytes(
-                           {.kind = memory::Pass::training,
-                            .rows = passes_.flat ? 1 : rows,
-                            .sequence = passes_.train_sequence * (passes_.flat ? rows : 1),
-                            .recompute = recompute,
-                            .cpu_checkpointing = passes_.cpu_checkpointing,
-                            .measures_tokens = passes_.measures_tokens},
-                           space_);
+    return bytes({.kind = memory::Pass::training,
+                  .rows = rows,
+                  .sequence = passes_.train_sequence,
+                  .recompute = recompute,
+                  .cpu_checkpointing = passes_.cpu_checkpointing});
   }
   std::size_t evaluation(std::int64_t rows) const {
-    return rows == 0 ? 0
-                     : model_.activation_bytes(
-                           {.kind = memory::Pass::evaluation,
-                            .rows = passes_.flat ? 1 : rows,
-                            .sequence = passes_.evaluation_sequence * (passes_.flat ? rows : 1),
-                            .measures_tokens = passes_.measures_tokens},
-                           space_);
+    return bytes(
+        {.kind = memory::Pass::evaluation, .rows = rows, .sequence = passes_.evaluation_sequence});
   }
   /// With the workspace of cuDNN's attention, which has a slower algorithm where that does not fit.
   std::size_t training_at_full_speed(std::int64_t rows,
@@ -106,6 +98,14 @@ class Plan {
   }
 
  private:
+  /// Bytes of a pass whose samples have a row each, or share one.
+  std::size_t bytes(model::PlannedPass pass) const {
+    if (pass.rows == 0) return 0;
+    if (passes_.flat) pass.sequence *= std::exchange(pass.rows, 1);
+    pass.measures_tokens = passes_.measures_tokens;
+    return model_.activation_bytes(pass, space_);
+  }
+
   model::CausalLm& model_;
   memory::MemorySpace space_;
   PlannedPasses passes_;
