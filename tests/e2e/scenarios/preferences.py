@@ -2,7 +2,7 @@
 import json
 import struct
 
-from scenarios.fine_tuning import sft_flags
+from scenarios.fine_tuning import sft_flags, sft_tokenizer
 from scenarios.trainer_parity import stored_model, unit
 from support import close, refused, zero
 
@@ -113,3 +113,18 @@ def references_agree_and_resume(b):
     bf16, _ = train("bf16", bf16=True)
     close(bf16, live, 2e-2, "bf16")
     refused(b, 78, preference_flags(b, stored, "preference", model, "wrong", ref_model_name_or_path=b.source / "configs/gpt2-8m"), "the reference model", "same tokenizer")
+
+
+def recipes_train(b):
+    """Every run file of configs/recipes, as written but for the model and the length, on a tiny model; DPO starts from the model that SFT has written."""
+    stored = stored_dpo_runs(b)
+    model = stored_model(b, "llama", stored["models"]["llama"])
+    tokenizer = sft_tokenizer(b, stored)
+    folders = sorted(f.parent.name for f in (b.source / "configs/recipes").glob("*/run.json"))
+    assert {"dpo", "sft-chat"} <= set(folders) and all((b.source / "configs/recipes" / f / "README.md").exists() for f in folders), folders
+    for folder in sorted(folders, key=lambda f: f == "dpo"):
+        start = b.work / "sft-chat" if folder == "dpo" else model
+        b.train(2, [str(b.source / f"configs/recipes/{folder}/run.json"), "--model_name_or_path", str(start), "--tokenizer_name", str(tokenizer), "--max_length", "63",
+                    "--output_dir", str(b.work / folder), "--max_steps", "3", "--logging_steps", "1"], cwd=b.source)
+        losses = b.losses(folder)
+        assert len(losses) == 3 and all(0 < x < 20 for x in losses), (folder, losses)
