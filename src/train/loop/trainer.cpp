@@ -22,8 +22,10 @@
 #include "tessera/train/loop/save_policy.hpp"
 #include "tessera/train/loop/training_loop.hpp"
 #include "tessera/train/report/used_paths.hpp"
+#include "tessera/train/setup/reference_model.hpp"
 #include "tessera/train/setup/training_setup.hpp"
 #include "tessera/train/step/flops_table.hpp"
+#include "tessera/train/step/preference.hpp"
 #include "tessera/train/step/stop_request.hpp"
 
 namespace tessera::train {
@@ -193,6 +195,36 @@ PartMakers Trainer::makers() {
                          std::int64_t steps) { return create_schedule(config, steps); }};
 }
 
+void Trainer::prepare_preferences(TrainingRun& run) {
+  auto const& a = job_.arguments;
+  if (a.task != config::Task::dpo) return;
+  reference_ = std::make_unique<ReferenceModel>(job_, run);
+  for (auto* const data : {&run.data.train, &run.data.evaluation, &run.data.test}) {
+    if (!*data) continue;
+    Preference::Reference reference = [this](model::Batch const& batch) {
+      return reference_->log_probabilities(batch);
+    };
+    std::int64_t const samples =
+        data == &run.data.train ? run.config.micro_batch_size : a.per_device_eval_batch_size;
+    if (a.precompute_ref_log_probs)
+      reference = [known =
+                       reference_->log_probabilities(**data, samples)](model::Batch const& batch) {
+        std::vector<double> out;
+        for (std::int64_t i = 0; i < batch.rows; ++i)
+          out.push_back(known[static_cast<std::size_t>(2 * batch.samples[i / 2] + i % 2)]);
+        return out;
+      };
+    preferences_[data] = std::make_unique<Preference>(
+        PreferenceOptions{a.loss_type, a.beta, a.label_smoothing}, std::move(reference));
+  }
+  if (a.precompute_ref_log_probs) reference_.reset();
+}
+
+Preference* Trainer::preference_of(std::optional<data::TokenSequences> const& data) const {
+  auto const found = preferences_.find(&data);
+  return found == preferences_.end() ? nullptr : found->second.get();
+}
+
 std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
                                                    std::optional<data::TokenSequences> const& data,
                                                    StopCheck& stop_check) {
@@ -201,6 +233,7 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
   auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
                                          [&stop_check] { stop_check.ask(); });
   if (run.config.reproducible_world()) out->use_exact_sums();
+  out->set_preference(preference_of(data));
   out->set_prediction_step(
       [this, context](model::Batch const& batch) { return prediction_step(context, batch); });
   return out;
@@ -231,6 +264,7 @@ Outcome Trainer::run() {
   RunLog log(arguments.output_dir, job_.is_root() ? RunLog::Role::writer : RunLog::Role::silent);
   comm::run_on_ranks(job_.comm, job_.is_root(), [&] { open_run_files(run, log); });
   StopCheck stop_check(job_.comm, [] { return StopRequest::signal(); });
+  prepare_preferences(run);
   auto const evaluator = make_evaluator(run, run.data.evaluation, stop_check);
 
   Outcome outcome;
@@ -287,6 +321,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   of_step.loss = [this, context = run.model_context()](model::Batch const& batch) {
     return compute_loss(context, batch);
   };
+  of_step.preference = preference_of(run.data.train);
   of_step.requests = [&] {
     return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
   };

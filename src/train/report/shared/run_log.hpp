@@ -110,7 +110,9 @@ class RunLog {
   struct ExampleSums {
     double entropy = 0.0, accuracy = 0.0, micro_steps = 0.0;
     std::int64_t tokens = 0, positions = 0;
+    std::optional<PreferenceMetrics> preferences{};
     void add(ExampleMetrics const& of_step);
+    std::optional<PreferenceMetrics> preferences_mean() const;
   };
   ExampleSums examples_since_line_;
 
