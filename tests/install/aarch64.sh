@@ -5,13 +5,13 @@
 #
 # Steps, all by default
 #   packages      cross compiler and qemu-user by apt (root)
-#   sysroot DIR   Debian's packages for arm64, unpacked into DIR (default: build/aarch64-sysroot); nothing is installed on this machine
+#   sysroot DIR   Debian's packages for arm64, unpacked into DIR (default: TESSERA_SYSROOT, else build/aarch64-sysroot); nothing is installed on this machine
 #   programs      tessera-train and tessera, preset host-aarch64
 #   scenarios     training, resume, consolidation and generation on one rank and on two, GPT-2 and Llama, compared with this machine's programs, which
 #                 also resume what the emulated ones saved (tests/install/two_builds.py)
 #   tests         the unit tests of the layers in TESSERA_AARCH64_LAYERS (default: all below train), one after the other
 #   cuda DIR      not by default: configures the preset cuda with the toolkit in DIR and compiles the layers core, memory and kernels. DIR has nvcc for
-#                 this machine and targets/aarch64-linux, with NVIDIA's libraries and headers for sbsa and NCCL's
+#                 this machine and targets/aarch64-linux, with NVIDIA's libraries and headers for sbsa, NCCL's, and a lib/stubs/libcuda.so
 #
 # Options
 #   --programs DIR  programs of this machine for the step scenarios  (default: build/quickstart/bin)
@@ -26,7 +26,7 @@ usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' tests/install/aarch64.sh
 die() { echo "aarch64: $2" >&2; exit "$1"; }
 say() { echo "== $*"; }
 
-jobs=$(nproc) sysroot=build/aarch64-sysroot toolkit='' programs=build/quickstart/bin steps=()
+jobs=$(nproc) sysroot=${TESSERA_SYSROOT:-build/aarch64-sysroot} toolkit='' programs=build/quickstart/bin steps=()
 layers=${TESSERA_AARCH64_LAYERS:-core memory kernels optim model zero checkpoint data config}
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -44,6 +44,8 @@ while [[ $# -gt 0 ]]; do
   shift
 done
 [[ ${#steps[@]} -gt 0 ]] || steps=(packages sysroot programs scenarios tests)
+[[ ${steps[*]} != *scenarios* || (-x $programs/tessera-train && -x $programs/zero-to-fp32) ]] ||
+  die 125 "no tessera-train and zero-to-fp32 of this machine in $programs; build them, or name their folder with --programs DIR"   # ctest: skipped
 mkdir -p "$sysroot"
 sysroot=$(realpath "$sysroot")
 build=build/host-aarch64
@@ -96,12 +98,12 @@ run_unit_tests() {
   configure
   mapfile -t targets < <(ninja -C $build -t targets all | sed -n 's/^\(test\.[a-z0-9_.]*\): phony$/\1/p')
   cmake --build $build --parallel "$jobs" --target "${targets[@]}"
+  # qemu-user 7.2 grants MADV_POPULATE_WRITE without doing it, and ignores the limit of the address space
+  export GTEST_FILTER=-Buffer.PopulateGivesEveryPageItsPlaceAndKeepsTheContent:OutOfMemory.KnowsTheAddressSpaceLimit
   ctest --test-dir $build -LE 'matrix|slow' --timeout 1200 --output-on-failure
 }
 
 run_scenarios() {
-  [[ -x $programs/tessera-train && -x $programs/zero-to-fp32 ]] ||
-    die 125 "no tessera-train and zero-to-fp32 of this machine in $programs; name their folder with --programs DIR"   # ctest: skipped
   tests/install/two_builds.py --bin "$programs" --other $build/bin --source . --work $build/two_builds --mpiexec mpiexec
 }
 
