@@ -60,15 +60,22 @@ function(tessera_build_cuda_kokkos prefix)
   endif()
   message(STATUS "Tessera: building Kokkos 5.0.2 with CUDA for ${name} once, some minutes; see ${prefix}.log")
   cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+  cmake_path(GET CMAKE_CUDA_COMPILER PARENT_PATH toolkit)   # the wrapper would take nvcc and g++ from PATH
+  cmake_path(GET toolkit PARENT_PATH toolkit)
+  set(compilers "${CMAKE_COMMAND}" -E env "CUDA_ROOT=${toolkit}" "NVCC_WRAPPER_DEFAULT_COMPILER=${CMAKE_CXX_COMPILER}")
+  set(toolchain)
+  if(CMAKE_TOOLCHAIN_FILE)
+    set(toolchain "-DCMAKE_TOOLCHAIN_FILE=${CMAKE_TOOLCHAIN_FILE}" "-DTESSERA_SYSROOT=${TESSERA_SYSROOT}")
+  endif()
   execute_process(
-    COMMAND "${CMAKE_COMMAND}" -S "${source}" -B "${prefix}-build" -G "${CMAKE_GENERATOR}" -DCMAKE_BUILD_TYPE=Release
+    COMMAND ${compilers} "${CMAKE_COMMAND}" ${toolchain} -S "${source}" -B "${prefix}-build" -G "${CMAKE_GENERATOR}" -DCMAKE_BUILD_TYPE=Release
             "-DCMAKE_CXX_COMPILER=${source}/bin/nvcc_wrapper" -DCMAKE_CXX_STANDARD=20 -DCMAKE_CXX_EXTENSIONS=OFF
             -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=ON
             -DKokkos_ARCH_${name}=ON -DKokkos_ENABLE_DEPRECATED_CODE_4=OFF "-DCMAKE_INSTALL_PREFIX=${prefix}"
             "-DCMAKE_INSTALL_LIBDIR=${CMAKE_INSTALL_LIBDIR}"
     OUTPUT_FILE "${prefix}.log" ERROR_FILE "${prefix}.log" RESULT_VARIABLE failed)
   if(NOT failed)
-    execute_process(COMMAND "${CMAKE_COMMAND}" --build "${prefix}-build" --target install --parallel ${cores}
+    execute_process(COMMAND ${compilers} "${CMAKE_COMMAND}" --build "${prefix}-build" --target install --parallel ${cores}
                     OUTPUT_FILE "${prefix}.log" ERROR_FILE "${prefix}.log" RESULT_VARIABLE failed)
   endif()
   if(failed)
@@ -90,7 +97,7 @@ elseif(TESSERA_ENABLE_CUDA)
   list(GET TESSERA_CUDA_ARCHITECTURES_USED 0 lowest)
   set(kokkos_prefix "${PROJECT_BINARY_DIR}/kokkos-cuda-${lowest}")
   tessera_build_cuda_kokkos("${kokkos_prefix}")
-  find_package(Kokkos 5.0 REQUIRED COMPONENTS separable_compilation PATHS "${kokkos_prefix}" NO_DEFAULT_PATH)
+  find_package(Kokkos 5.0 REQUIRED COMPONENTS separable_compilation PATHS "${kokkos_prefix}" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
   set(TESSERA_KOKKOS_TREE "${kokkos_prefix}")
 else()
   tessera_kokkos_source(kokkos_dir)

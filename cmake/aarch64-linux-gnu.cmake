@@ -3,7 +3,9 @@
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
-set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+if(NOT CMAKE_CXX_COMPILER)   # Kokkos for GPUs is compiled by its wrapper of nvcc
+  set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+endif()
 
 if(NOT TESSERA_SYSROOT)
   set(TESSERA_SYSROOT "$ENV{TESSERA_SYSROOT}")

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,6 +19,7 @@ namespace tessera::memory {
 namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
+std::size_t const page_size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 
 /// Bytes that the memory tracker has under this name.
 std::size_t bytes_named(std::string const& name) {
@@ -33,7 +35,7 @@ class AddressSpaceLimit {
     getrlimit(RLIMIT_AS, &before_);
     std::size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
-    rlimit const limit{pages * 4096 + more_bytes, before_.rlim_max};
+    rlimit const limit{pages * page_size + more_bytes, before_.rlim_max};
     setrlimit(RLIMIT_AS, &limit);
   }
   ~AddressSpaceLimit() { setrlimit(RLIMIT_AS, &before_); }
@@ -90,7 +92,7 @@ TEST(Buffer, ViewsStartAtTheirOffset) {
 }
 
 std::size_t resident_pages(Buffer const& buffer) {
-  std::vector<unsigned char> pages((buffer.bytes() + 4095) / 4096);
+  std::vector<unsigned char> pages((buffer.bytes() + page_size - 1) / page_size);
   EXPECT_EQ(mincore(buffer.data(), buffer.bytes(), pages.data()), 0);
   return static_cast<std::size_t>(
       std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
@@ -98,13 +100,13 @@ std::size_t resident_pages(Buffer const& buffer) {
 
 TEST(Buffer, PopulateGivesEveryPageItsPlaceAndKeepsTheContent) {
   for (std::size_t const pages : {3, 2048}) {
-    Buffer const buffer("pages", Purpose::workspace, pages * 4096);
+    Buffer const buffer("pages", Purpose::workspace, pages * page_size);
     auto* const bytes = static_cast<unsigned char*>(buffer.data());
-    bytes[4096 + 5] = 77;
+    bytes[page_size + 5] = 77;
     EXPECT_LT(resident_pages(buffer), pages);
     if (!buffer.populate()) GTEST_SKIP() << "the kernel cannot populate pages";
     EXPECT_EQ(resident_pages(buffer), pages);
-    EXPECT_EQ(bytes[4096 + 5], 77);
+    EXPECT_EQ(bytes[page_size + 5], 77);
     EXPECT_EQ(bytes[0], 0);
   }
   EXPECT_TRUE(Buffer().populate());
