@@ -188,6 +188,7 @@ class Parts:
 
     def sanitizers(self):
         if not shutil.which("compute-sanitizer"):
+            self.add("sanitizers", 5, ["sh", "-c", f"echo 'compute-sanitizer is in no directory of PATH'; exit {NO_GPU}"])
             return
         for name, limit, tool, program, tests, *more in (
                 ("memcheck_pool", 30, "memcheck", "memory", "DeviceMemory.LedgerAndDriverAgree:DeviceMemory.TheHost*", "--track-stream-ordered-races", "all"),
