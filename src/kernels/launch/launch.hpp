@@ -11,6 +11,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
@@ -175,6 +176,11 @@ void run_in_blocks_of_test(Queue& q, int threads, std::int64_t blocks, std::size
   q.submit([=] { ThreadBlocks::of_test->run(threads, blocks, scratch_floats, call); });
 }
 
+/// Held around launches on a device: Kokkos keeps the attributes of kernels in maps without a lock.
+inline std::mutex& device_launches() {
+  static std::mutex mutex;
+  return mutex;
+}
 /// The Kokkos execution space of a stream, created once per stream and destroyed when Kokkos
 /// finalizes. In builds for GPUs only (device_space_cuda.cpp).
 DeviceSpace const& device_space(void* native_stream);
@@ -210,6 +216,7 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
     if (memory::on_gpu(q)) {
       if (memory::leave_out<Rule>(q, n, rule)) return;
       Timed const timed(q, name);
+      std::lock_guard const lock(device_launches());
       launch_range(device_space(q.native_stream()), name, n, rule);
       return memory::check_launch(q, name);
     }
@@ -228,6 +235,7 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
       Kokkos::TeamPolicy<DeviceSpace, ByParameter> const policy(
           device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
       Timed const timed(q, name);
+      std::lock_guard const lock(device_launches());
       Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
       return memory::check_launch(q, name);
     }
@@ -284,6 +292,7 @@ void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& 
   if (teams <= 0 || memory::leave_out<CallWithScratch<Rule>>(q, Threads, teams, rule)) return;
   Timed const timed(q, name);
   if constexpr (kokkos_has_device && Threads > 1) {
+    std::lock_guard const lock(device_launches());
     launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
     return memory::check_launch(q, name);
   }
