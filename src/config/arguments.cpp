@@ -290,6 +290,9 @@ void require_run(TrainingArguments const& a) {
                    "--do_generate needs --prompt TEXT or --prompt_file FILE");
   TESSERA_VALIDATE(a.prompt.empty() || a.prompt_file.empty(), UsageError,
                    "--prompt and --prompt_file contradict each other; leave one out");
+  TESSERA_VALIDATE(a.do_eval || a.eval_prompts.empty(), UsageError,
+                   "--eval_prompts are continued by evaluations; give --do_eval, and for "
+                   "evaluations during the training --eval_strategy");
   for (auto const& stop : a.stop_strings)
     TESSERA_VALIDATE(!stop.empty(), UsageError, "--stop_strings has an empty string");
 }

@@ -223,7 +223,7 @@ TEST(Arguments, MistakesEndInUsageErrors) {
            {{"--learning_rate", "fast"}, "it must be a number"},
            {{"--per_device_train_batch_size", "0"}, "must be an integer of at least 1"},
            {{"--validation_split_percentage", "100"}, "from 0 to 99"},
-           {{"--report_to", "wandb"}, "use tensorboard"},
+           {{"--report_to", "comet_ml"}, "use tensorboard"},
            {{"--optim", "lomo"}, "use adamw_torch"},
            {{"--lr_scheduler_type", "cosin"}, "did you mean cosine?"},
            {{"--lr_scheduler_type", "reduce_lr_on_plateau"}, "depends on evaluation results"},

@@ -189,6 +189,7 @@ struct TrainingArguments : EngineOptions {
   Interval logging_strategy = Interval::steps;
   double logging_steps = 500.0;
   std::filesystem::path logging_dir;   ///< directory of TensorBoard files; empty: output_dir/runs
+  std::string run_name;                ///< in W&B and MLflow; empty: the last part of output_dir
   bool logging_nan_inf_filter = true;  ///< leave losses that are not finite out of log lines
   std::string include_num_input_tokens_seen = "no";  ///< "all" and "non_padding" are the same here
   bool log_on_each_node = true;  ///< the first rank of each node logs at log_level
@@ -245,6 +246,7 @@ struct TrainingArguments : EngineOptions {
   double temperature = 1.0;
   std::int64_t top_k = 50;
   std::filesystem::path prompt_file;
+  std::filesystem::path eval_prompts;  ///< prompts that every evaluation continues; empty: none
   double top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   std::vector<std::string> stop_strings;
 

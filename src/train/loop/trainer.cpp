@@ -92,6 +92,23 @@ StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy co
   return requests;
 }
 
+/// The options that have an effect, and the resolved values.
+TrackedRun tracked_run(config::TrainingArguments const& arguments, TrainingRun const& run) {
+  TrackedRun out{arguments.output_dir, arguments.run_name};
+  if (out.name.empty()) out.name = fs::absolute(out.output_dir / "").parent_path().filename();
+  auto const& table = config::argument_table();
+  for (auto const& option : table.options())
+    if (option.support == config::Support::full)
+      out.parameters.set(option.name, arguments.values.value(table, option.name));
+  auto const resolved = config::describe(run.config);
+  for (auto const& [name, described] : resolved.as_object()) {
+    auto const* value = described.find("value");  // next to its origin
+    out.parameters.set(name, value ? *value : described);
+  }
+  out.parameters.set("model/num_parameters", run.engine->plan().parameter_count());
+  return out;
+}
+
 /// The model is written, but not the last checkpoint.
 std::string unsaved_text(fs::path const& output_dir, std::int64_t saved, std::string const& why) {
   std::string const text = concat("training is complete and its model is in ", output_dir.string(),
@@ -218,10 +235,12 @@ Outcome Trainer::run() {
 
   Outcome outcome;
   if (arguments.do_train) outcome = train(run, log, {stop_check, evaluator.get()});
-  if (outcome.code == ExitCode::done && evaluator) outcome = run_evaluation(run, log, *evaluator);
+  if (outcome.code == ExitCode::done && evaluator)
+    outcome = run_evaluation(run, log, {stop_check, evaluator.get()});
   if (outcome.code == ExitCode::done && run.data.test)
     outcome = run_prediction(run, log, stop_check);
   log.summary();
+  if (outcome.code == ExitCode::done) log.end_run();
   job_.status.set("memory", memory_tree(run.weights->memory().swapped));
   if (outcome.code == ExitCode::done && arguments.do_generate)
     outcome = generate_text(job_, run, stop_check);
@@ -232,6 +251,11 @@ Outcome Trainer::run() {
 /// Once nothing can be refused any more: removes the previous run's files and opens metrics.jsonl.
 void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
   auto const& arguments = job_.arguments;
+  if (!arguments.eval_prompts.empty()) {
+    TESSERA_VALIDATE(!run.source.tokenizer_directory.empty(), UsageError,
+                     "--eval_prompts needs a tokenizer; give --tokenizer_name DIR");
+    read_prompts(arguments.eval_prompts);  // a file that cannot be read is refused before a step
+  }
   if (arguments.do_train) {
     if (run.starts_over) remove_previous_run(arguments.output_dir);
     job_.status.training_begins(name_of_job(), run.own_checkpoint);
@@ -242,9 +266,8 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
   if (arguments.do_train || arguments.do_eval)
     log.open_metrics(arguments.do_train ? run.state.first_step : INT64_MAX);
   auto const& r = run.config.reporting;
-  if (arguments.do_train &&
-      !(r.tensorboard.empty() && r.csv.empty() && r.trainer_tensorboard.empty()))
-    log.open_monitors(r, {run.state.first_step, run.state.samples});
+  if (arguments.do_train && r.has_monitors())
+    log.open_monitors(r, {run.state.first_step, run.state.samples, tracked_run(arguments, run)});
 }
 
 Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
@@ -277,7 +300,11 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   options.training_step = [&](std::int64_t at, double learning_rate) {
     return training_step(at, [&] { return step.run(at, *run.sampler, learning_rate); });
   };
-  options.evaluation = [&](std::int64_t at) { return evaluate_and_report(at, *between.evaluator); };
+  options.evaluation = [&](std::int64_t at) {
+    if (!arguments.eval_prompts.empty())
+      log.samples(at, sample_texts(job_, run, between.stop_check));
+    return evaluate_and_report(at, *between.evaluator);
+  };
   TrainingLoop loop(std::move(options),
                     {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
                      saves, log, job_.status, deadline_, between.stop_check, of_step.requests});
@@ -342,9 +369,11 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
     report_flops(run, profiled_step(run, step, outcome, job_.comm.size()), timer);
 }
 
-Outcome Trainer::run_evaluation(TrainingRun const& run, RunLog& log, Evaluator& evaluator) try {
+Outcome Trainer::run_evaluation(TrainingRun const& run, RunLog& log, Between const& between) try {
   std::int64_t const step = run.sampler ? last_step_ : run.state.first_step - 1;
-  auto const result = evaluate_and_report(step, evaluator);
+  if (!job_.arguments.eval_prompts.empty())
+    log.samples(step, sample_texts(job_, run, between.stop_check));
+  auto const result = evaluate_and_report(step, *between.evaluator);
   log.evaluation(step, run.sampler ? epochs_after(*run.sampler, step) : 0.0, result);
   return {};
 } catch (StopBetweenLayers const& e) {

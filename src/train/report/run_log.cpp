@@ -227,6 +227,20 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
   write_results(output_dir_, "eval", results);
 }
 
+void RunLog::samples(std::int64_t step, std::vector<ConfigTree> const& records) {
+  if (role_ == Role::silent) return;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    auto const &prompt = records[i].at("prompt"), &text = records[i].at("text");
+    info(fmt::format("sample after step {}: {} {}", step, prompt.dump(), text.dump()));
+    if (monitors_)
+      monitors_->text(step, fmt::format("eval/samples/{}", i),
+                      prompt.as_string() + text.as_string());
+  }
+  if (metrics_)
+    metrics_->write(
+        ConfigTree::object().set("step", step).set("samples", ConfigTree::Array(records)));
+}
+
 void RunLog::prediction(EvaluationResult const& result) {
   if (role_ == Role::silent) return;
   info(fmt::format("prediction: predict_loss {}, {} ({} samples, {:.1f} s)",
@@ -301,6 +315,10 @@ std::string RunLog::files_text() const {
   std::sort(results.begin(), results.end());
   out.insert(out.end(), results.begin(), results.end());
   return join(out);
+}
+
+void RunLog::end_run() {
+  if (monitors_) monitors_->end();
 }
 
 void RunLog::clear_status_line() {

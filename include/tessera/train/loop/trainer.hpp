@@ -93,7 +93,7 @@ class Trainer {
                                             StopCheck& stop_check);
   EvaluationResult evaluate_and_report(std::int64_t step, Evaluator& evaluator);
   Outcome train(TrainingRun& run, RunLog& log, Between const& between);
-  Outcome run_evaluation(TrainingRun const& run, RunLog& log, Evaluator& evaluator);
+  Outcome run_evaluation(TrainingRun const& run, RunLog& log, Between const& between);
   Outcome run_prediction(TrainingRun const& run, RunLog& log, StopCheck& stop_check);
   void report_prefetch(zero::Engine const& engine);
   void report_graphs(std::int64_t step, memory::GraphLaunches const& launches);
