@@ -26,7 +26,7 @@ done | c++filt | awk '
   function short(name) {   # ParallelFor<KERNEL, Kokkos::...
     sub(/.*ParallelFor</, "", name); sub(/.*Function *:? */, "", name)
     gsub(/tessera::(kernels::|optim::)?(detail::)?|\(anonymous namespace\)::/, "", name)
-    sub(/, Kokkos::.*/, "", name); sub(/^CallWithScratch</, "", name)
+    gsub(/, ScratchBytes<[0-9a-z]*>/, "", name); sub(/, Kokkos::.*/, "", name); sub(/^CallWithScratch</, "", name)
     return name
   }
   function bytes(type) { return type == "float" ? 4 : type == "void" ? 0 : 2 }

@@ -16,6 +16,8 @@ import sys
 import tarfile
 import time
 
+import derived
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NO_GPU, USAGE = 77, 64
 NOT_THERE = 127  # of a program
@@ -169,7 +171,6 @@ class Parts:
         self.figure("bench_nondeterministic_1558m", 80, "train", 48, 1600, 25, 8, 1024, 5, environment={"TESSERA_NONDETERMINISTIC": "1"})
         self.figure("bench_nondeterministic_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_NONDETERMINISTIC": "1"})
         self.start_up("gpu", 5)
-        self.derived()
 
     def train_figure(self, name, limit, shape, rows, steps, *words):
         """The tokens per second that tessera-train itself reports."""
@@ -183,11 +184,9 @@ class Parts:
         self.add("start_up", 60, python("start_up.py", "--bin", self.bin, "--hello", self.tests / "bench.gpu_hello", "--mpiexec", self.a.mpiexec,
                                         "--device", device, "--rounds", rounds), figures=True)
 
-    def derived(self):
-        self.add("derived", 20, ["sh", "-c", f"{sys.executable} {ROOT}/tests/gpu/derived.py {self.a.report}/bench_*.log"])
-
     def sanitizers(self):
         if not shutil.which("compute-sanitizer"):
+            self.add("sanitizers", 5, ["sh", "-c", f"echo 'compute-sanitizer is in no directory of PATH'; exit {NO_GPU}"])
             return
         for name, limit, tool, program, tests, *more in (
                 ("memcheck_pool", 30, "memcheck", "memory", "DeviceMemory.LedgerAndDriverAgree:DeviceMemory.TheHost*", "--track-stream-ordered-races", "all"),
@@ -219,7 +218,6 @@ class Parts:
         self.figure("bench_rows", 60, "rows", 300, 64, 1001)
         self.figure("bench_overlap", 60, "overlap", 2, 64, 2, 2, 64, 1, 4, 1, 2)
         self.start_up("cpu", 2)
-        self.derived()
 
 
 class Report:
@@ -253,7 +251,7 @@ class Report:
     def write(self, finished):
         document = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%FT%TZ"), "gpu": self.gpu, "dry_run": self.a.dry_run, "finished": finished,
                     "held": bool(self.results) and not self.failed(), "seconds": round(time.monotonic() - self.started), "fallbacks": self.fallbacks,
-                    "parts": list(self.results.values())}
+                    "training": self.training_figures(), "parts": list(self.results.values())}
         new = self.a.report / "report.json.new"
         new.write_text(json.dumps(document, indent=1) + "\n")
         new.rename(self.a.report / "report.json")
@@ -274,6 +272,8 @@ class Report:
         entry = {"part": part.name, "state": state, "seconds": round(seconds, 1)}
         if part.figures:
             entry["figures"] = figures_of(output)
+        if state not in ("held", "left out"):
+            entry["reason"] = f"not done in its time, {part.name}.stacks.log says where it was" if state == "out of time" else reason_in(output)
         self.results[part.name] = entry
         self.say(f"{part.name:<26} {state:<12} {seconds:6.1f} s")
         for figure in entry.get("figures", []):
@@ -292,17 +292,33 @@ class Report:
                 self.say("    " + text)
         self.write(False)
 
+    def training_figures(self):
+        last = {name: entry["figures"][-1] for name, entry in self.results.items() if entry.get("figures")}
+        return derived.training(last, self.gpu)
+
     def table(self):
-        self.say("")
-        for state in ("held", "skipped", "left out"):
-            names = [name for name, entry in self.results.items() if entry["state"] == state]
-            if names:
-                self.say(f"{state} ({len(names)}): {' '.join(names)}")
+        """What somebody reads who has not seen the lines above."""
+        by_state = {}
         for name, entry in self.results.items():
-            if entry["state"] not in ("held", "skipped", "left out"):
-                self.say(f"{entry['state']}: {name}")
+            by_state.setdefault(entry["state"] if entry["state"] in ("held", "skipped", "left out") else "failed", []).append(name)
+        self.say("")
+        self.say(f"== {len(by_state.get('held', []))} of {len(self.results)} parts held on {self.gpu} ==")
+        for name in by_state.get("failed", []):
+            entry = self.results[name]
+            self.say(f"{name} {entry['state']}: {entry['reason']} ({self.a.report}/{name}.log)")
         for fallback in self.fallbacks:
             self.say(f"fallback: {fallback['text']}")
+        for name in by_state.get("skipped", []):
+            self.say(f"skipped {name}: {self.results[name].get('reason', '')}")
+        if "left out" in by_state:
+            self.say(f"no time was left for {len(by_state['left out'])} parts, run again with --resume: {' '.join(by_state['left out'])}")
+        rows = self.training_figures()
+        if rows:
+            self.say("")
+            for line in derived.table(rows):
+                self.say(line)
+        self.say("")
+        self.say(f"report.json, report.txt and logs.tar.gz are in {self.a.report}")
 
     def finish(self, code, finished=True):
         self.table()
@@ -321,6 +337,13 @@ def add_log(tar, log):
     entry = tarfile.TarInfo(log.name)
     entry.size, entry.mtime = len(data), int(time.time())
     tar.addfile(entry, io.BytesIO(data))
+
+
+def reason_in(output):
+    """The line of an output that says best why a part did not hold: the first one of an error, else the last one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    first = next((line for line in lines if any(word in line for word in (" error", "Error", "Failure", "FAILED"))), lines[-1] if lines else "no output")
+    return first.removeprefix("skipped: ")[:200]
 
 
 def figures_of(output):
@@ -408,6 +431,8 @@ class Runner:
             environment[TRAIN] = " ".join(words).strip()
         environment.update(part.environment)
         self.part, self.began = part, time.monotonic()
+        if sys.stdout.isatty():  # nothing of it stays
+            print(f"{part.name:<26} runs, at most {part.limit} s", end="\r", flush=True)
         log = self.a.report / f"{part.name}.log"
         limit = min(part.limit, self.left() - 5)
         with log.open("w") as out:
@@ -415,7 +440,6 @@ class Runner:
         state = {0: "held", NO_GPU: "skipped", 124: "out of time"}.get(code, f"failed ({code})")
         self.report.record(part, state, time.monotonic() - self.began, log.read_text(errors="replace"))
         return state in ("held", "skipped")
-
 
     def call(self, part, out, environment, limit):
         """The exit code of a part's command; 124 after @p limit seconds."""

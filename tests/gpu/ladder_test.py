@@ -23,8 +23,9 @@ PROGRAM = """#!/bin/sh
 echo "$(basename "$0") $* portable=$TESSERA_PORTABLE train=$TESSERA_TRAIN_ARGUMENTS" >>"$CALLS"
 case "$(basename "$0") $*" in *"$FAILS"*) echo 'it does not work'; exit 3 ;; esac
 case "$(basename "$0") $*" in *"$HANGS"*) sleep 60 ;; esac
-case "$(basename "$0")" in bench.gpu) echo '{"bench": "train", "value": 1}' ;; esac
+case "$(basename "$0")" in bench.gpu) echo "$FIGURE" ;; esac
 """
+FIGURE = {"bench": "train", "rows": 32, "length": 1024, "tokens_per_second": 550000, "tflops": 494.7, "state_bytes": 10, "formula_bytes": 10}
 
 
 def name_of(process):
@@ -42,10 +43,10 @@ class Ladder(unittest.TestCase):
         for name in programs + ["build/tests/bin/bench.gpu", "build/bin/tessera", "build/bin/tessera-train", "path/nvidia-smi"]:
             file = WORK / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(PROGRAM if name != "path/nvidia-smi" else "#!/bin/sh\necho 'A GPU, 580.1, 143771 MiB'\n")
+            file.write_text(PROGRAM if name != "path/nvidia-smi" else "#!/bin/sh\necho 'NVIDIA H200, 580.1, 143771 MiB'\n")
             file.chmod(0o755)
         self.environment = dict(os.environ, PATH=f"{WORK / 'path'}:{os.environ['PATH']}", CALLS=str(WORK / "calls"), FAILS="nothing of this name",
-                                HANGS="nothing of this name")
+                                HANGS="nothing of this name", FIGURE=json.dumps(FIGURE))
 
     def start(self, *words):
         return subprocess.Popen([sys.executable, LADDER, "--build", WORK / "build", "--report", WORK / "report", "--quick", *words], env=self.environment,
@@ -70,9 +71,21 @@ class Ladder(unittest.TestCase):
         self.assertTrue(all("portable=1 train=--device_attention portable" in call for call in after), after)
         self.assertIn("--device_attention portable portable=1", after[-1])
         self.assertEqual(self.report["fallbacks"][0]["part"], "attention")
-        self.assertEqual(self.report["parts"][4]["figures"], [{"bench": "train", "value": 1}])
+        self.assertEqual(self.report["parts"][4]["figures"], [FIGURE])
+        self.assertEqual(self.report["parts"][2]["reason"], "it does not work")
         for text in ("it does not work", "fallback: attention did not hold: later parts use portable attention"):
             self.assertIn(text, self.output)
+
+    def test_a_table_says_what_held_and_how_fast(self):
+        self.environment["FAILS"] = "test.gpu.flat"
+        self.assertEqual(self.run_ladder("--only", "start,flat,bench_train_124m"), 1)
+        end = self.output[self.output.index("== 2 of 3 parts held on NVIDIA H200"):]
+        self.assertIn(f"flat failed (3): it does not work ({WORK}/report/flat.log)", end)
+        self.assertRegex(end, r"bench_train_124m +550000 +494.7 +0.500 +0.500")
+        self.assertEqual(self.report["training"][0]["part"], "bench_train_124m")
+        self.assertAlmostEqual(self.report["training"][0]["mfu"], 0.5)
+        self.assertEqual(self.run_ladder("--only", "memory,rows", "--budget", "9"), 0)
+        self.assertIn("no time was left for 2 parts, run again with --resume: memory rows", self.output)
 
     def test_a_second_call_continues(self):
         self.environment["FAILS"] = "test.gpu.flat"

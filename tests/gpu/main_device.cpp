@@ -12,6 +12,7 @@
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();  // needs no device
   using namespace tessera;
   std::optional<test::FakeDevice> fake;
   memory::RuntimeOptions options;

@@ -100,6 +100,7 @@ TEST(DeviceMemory, ARefusalNamesWhatIsHeldAndLeavesTheDeviceUsable) {
 int main(int argc, char** argv) {
   using namespace tessera;
   ::testing::InitGoogleTest(&argc, argv);
+  if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();  // needs no device
   std::optional<test::FakeDevice> fake;
   if (argc < 2 || std::string_view(argv[1]) != "device")
     fake.emplace().capacity = std::size_t{2} << 30;

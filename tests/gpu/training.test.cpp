@@ -1,12 +1,15 @@
 /// A few optimizer steps of a small GPT-2 on the device and on the host: the same losses and the
 /// same master_weights. That takes every kernel, the matrix products, the engine, the copies and
-/// the collectives of the device path through the real thing.
+/// the collectives of the device path through the real thing: with the argument "device" on a GPU,
+/// else on a device made of host memory, where the expectations are the same.
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
+#include "fake_device.hpp"
 #include "small_training.hpp"
 #include "tessera/comm/compose/device_collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
@@ -23,6 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 
 topology::MpiSession* session = nullptr;
+bool on_gpu = false;
 
 class DeviceTraining : public ::testing::TestWithParam<std::tuple<int, Dtype>> {};
 
@@ -112,6 +116,7 @@ TEST(DeviceTraining, GraphsComputeTheSameBits) {
 class DeviceCollectives : public ::testing::TestWithParam<comm::NcclCtaPolicy> {};
 
 TEST_P(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
+  if (!on_gpu) GTEST_SKIP() << "NCCL needs a GPU; over a fake NCCL: gpu.nccl";
   if (session->info().world_size > 1)
     GTEST_SKIP() << "several ranks share a device in these tests, which NCCL does not allow";
   auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s,
@@ -143,14 +148,18 @@ INSTANTIATE_TEST_SUITE_P(CtaPolicies, DeviceCollectives,
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  using namespace tessera;
   ::testing::InitGoogleTest(&argc, argv);
-  auto const found = tessera::memory::find_devices();
+  if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();  // needs no device
+  on_gpu = argc > 1 && std::string_view(argv[1]) == "device";
+  if (!on_gpu) test::FakeDevice::of_process().capacity = std::size_t{1} << 30;
+  auto const found = memory::find_devices();
   if (found.count == 0) {
     std::printf("skipped: %s\n", found.reason.c_str());
     return 77;
   }
-  tessera::topology::MpiSession session(argc, argv);
-  tessera::session = &session;
-  tessera::memory::Runtime const runtime({1, session.info().local_rank % found.count});
+  topology::MpiSession mpi(argc, argv);
+  session = &mpi;
+  memory::Runtime const runtime({1, mpi.info().local_rank % found.count});
   return RUN_ALL_TESTS();
 }

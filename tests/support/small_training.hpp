@@ -1,6 +1,6 @@
 #pragma once
-/// A few optimizer steps of a small GPT-2, with two micro-steps each (the second one recomputes),
-/// for comparing devices, transports and queues.
+/// A few optimizer steps of a small GPT-2 or Llama, with two micro-steps each (the second one
+/// recomputes), for comparing devices, transports and queues.
 
 #include <cmath>
 #include <functional>
@@ -20,6 +20,7 @@ struct SmallTraining {
   static constexpr int micro_steps = 2;
   zero::EngineConfig config;
   int steps = 4;
+  std::string family = "gpt2";         ///< or "llama", which has no dropout
   std::string frozen_parameters = {};  ///< see model::ModelOptions
   double dropout = 0.1;                ///< everywhere
   std::function<void(int)> before_step = [](int) {};
@@ -47,6 +48,18 @@ inline ConfigTree small_gpt2(double dropout = 0.1) {
   return config;
 }
 
+inline ConfigTree small_llama() {
+  ConfigTree config = model::default_config("llama");
+  config.set("num_hidden_layers", 2)
+      .set("hidden_size", 48)
+      .set("intermediate_size", 72)
+      .set("num_attention_heads", 6)
+      .set("num_key_value_heads", 2)
+      .set("vocab_size", SmallTraining::vocabulary)
+      .set("max_position_embeddings", 64);
+  return config;
+}
+
 inline std::vector<std::int32_t> small_tokens(int step, int micro, int rank) {
   Philox const random{7, static_cast<std::uint64_t>(step * 1000 + micro * 100 + rank)};
   std::vector<std::int32_t> tokens;
@@ -68,7 +81,8 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
                                memory::Queue& compute) {
   model::ModelOptions options(t.config.dtype);
   options.frozen_parameters = t.frozen_parameters;
-  auto const model = model::make_model(small_gpt2(t.dropout), options);
+  auto const model =
+      model::make_model(t.family == "llama" ? small_llama() : small_gpt2(t.dropout), options);
   auto const engine = zero::make_engine(t.config, model->units(), comm, compute);
   engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
                          std::int64_t numel, float* out) {

@@ -148,56 +148,20 @@ void add_mask_key(Pointers& pointers, FlashCall const& call, std::int64_t* mask_
   pointers[mask_offset_id] = mask_key + 1;
 }
 
-std::shared_ptr<graph::Graph> empty_graph(Dtype dtype) {
-  auto out = std::make_shared<graph::Graph>();
-  out->set_io_data_type(dtype == Dtype::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF);
-  out->set_intermediate_data_type(fe::DataType_t::FLOAT)
-      .set_compute_data_type(fe::DataType_t::FLOAT);
-  return out;
+void set_types(graph::Graph& of, Dtype dtype) {
+  of.set_io_data_type(dtype == Dtype::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF);
+  of.set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
 }
 
 std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
-  auto const& s = call.config.shape;
-  ConstHeadsView const packed(nullptr, std::int64_t{s.heads} * s.head_dim);
-  auto out = empty_graph(call.config.dtype);
-  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key)),
-             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value));
-  auto options = graph::SDPA_attributes()
-                     .set_name("attention")
-                     .set_generate_stats(true)
-                     .set_attn_scale(s.scale);
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-      .set_diagonal_band_right_bound(0);
-  add_dropout(options, *out, call);
-  auto const [mixed, log_sums] = out->sdpa(q, k, v, options);
-  give_out(mixed, rows_of(out_id, call, s.heads, packed));
-  give_out(log_sums, log_sums_of(call));
-  log_sums->set_data_type(fe::DataType_t::FLOAT);
+  auto out = std::make_shared<graph::Graph>();
+  add_cudnn_forward(*out, call);
   return out;
 }
-
 std::shared_ptr<graph::Graph> backward_graph(FlashCall const& call,
                                              AttentionGradients const& gradients) {
-  auto const& s = call.config.shape;
-  ConstHeadsView const packed(nullptr, std::int64_t{s.heads} * s.head_dim);
-  auto out = empty_graph(call.config.dtype);
-  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key)),
-             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value));
-  auto const mixed = out->tensor(rows_of(out_id, call, s.heads, packed)),
-             dmixed = out->tensor(rows_of(dout_id, call, s.heads, packed));
-  auto const log_sums = out->tensor(log_sums_of(call));
-  auto options =
-      graph::SDPA_backward_attributes().set_name("attention backward").set_attn_scale(s.scale);
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-      .set_diagonal_band_right_bound(0);
-  options.set_deterministic_algorithm(device_settings().deterministic);
-  add_dropout(options, *out, call);
-  auto const [dq, dk, dv] = out->sdpa_backward(q, k, v, mixed, dmixed, log_sums, options);
-  give_out(dq, rows_of(dquery_id, call, s.heads, gradients.query));
-  give_out(dk, rows_of(dkey_id, call, s.kv_heads, gradients.key));
-  give_out(dv, rows_of(dvalue_id, call, s.kv_heads, gradients.value));
+  auto out = std::make_shared<graph::Graph>();
+  add_cudnn_backward(*out, call, gradients);
   return out;
 }
 
@@ -324,6 +288,49 @@ void* at(void const* data) { return const_cast<void*>(data); }
 
 }  // namespace
 
+void add_cudnn_forward(graph::Graph& to, FlashCall const& call) {
+  auto const& s = call.config.shape;
+  ConstHeadsView const packed(nullptr, std::int64_t{s.heads} * s.head_dim);
+  set_types(to, call.config.dtype);
+  auto const q = to.tensor(rows_of(query_id, call, s.heads, call.in.query));
+  auto const k = to.tensor(rows_of(key_id, call, s.kv_heads, call.in.key)),
+             v = to.tensor(rows_of(value_id, call, s.kv_heads, call.in.value));
+  auto options = graph::SDPA_attributes()
+                     .set_name("attention")
+                     .set_generate_stats(true)
+                     .set_attn_scale(s.scale);
+  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
+  add_dropout(options, to, call);
+  auto const [mixed, log_sums] = to.sdpa(q, k, v, options);
+  give_out(mixed, rows_of(out_id, call, s.heads, packed));
+  give_out(log_sums, log_sums_of(call));
+  log_sums->set_data_type(fe::DataType_t::FLOAT);
+}
+
+void add_cudnn_backward(graph::Graph& to, FlashCall const& call,
+                        AttentionGradients const& gradients) {
+  auto const& s = call.config.shape;
+  ConstHeadsView const packed(nullptr, std::int64_t{s.heads} * s.head_dim);
+  set_types(to, call.config.dtype);
+  auto const q = to.tensor(rows_of(query_id, call, s.heads, call.in.query));
+  auto const k = to.tensor(rows_of(key_id, call, s.kv_heads, call.in.key)),
+             v = to.tensor(rows_of(value_id, call, s.kv_heads, call.in.value));
+  auto const mixed = to.tensor(rows_of(out_id, call, s.heads, packed)),
+             dmixed = to.tensor(rows_of(dout_id, call, s.heads, packed));
+  auto const log_sums = to.tensor(log_sums_of(call));
+  auto options =
+      graph::SDPA_backward_attributes().set_name("attention backward").set_attn_scale(s.scale);
+  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
+  options.set_deterministic_algorithm(device_settings().deterministic);
+  add_dropout(options, to, call);
+  auto const [dq, dk, dv] = to.sdpa_backward(q, k, v, mixed, dmixed, log_sums, options);
+  give_out(dq, rows_of(dquery_id, call, s.heads, gradients.query));
+  give_out(dk, rows_of(dkey_id, call, s.kv_heads, gradients.key));
+  give_out(dv, rows_of(dvalue_id, call, s.kv_heads, gradients.value));
+}
+
 bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,
                      std::int64_t* mask_key) {
   Pointers pointers{{query_id, at(call.in.query.base)},
@@ -436,7 +443,7 @@ std::string why_not_cudnn(AttentionGradients const& gradients) {
   return misaligned("gradients", {gradients.query, gradients.key, gradients.value});
 }
 
-/// From plans of cuDNN 9.19 and 9.26 (attention_cudnn.test.cpp): one fp32 number per row and
+/// From plans of cuDNN 9.19 and 9.26 (tests/gpu/cudnn_plans.test.cpp): one fp32 number per row and
 /// head; the deterministic algorithm keeps dP in 16 bits, except on data center Blackwell, the
 /// other one sums dq in fp32 (twice before Hopper); gradients of shared keys and values of each
 /// query head are summed at the end. GeForce and workstation Blackwell (12.0) take Ampere's

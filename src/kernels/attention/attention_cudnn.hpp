@@ -7,6 +7,10 @@
 #include "attention/attention_device_call.hpp"
 #include "tessera/memory/queue.hpp"
 
+namespace cudnn_frontend::graph {
+class Graph;
+}
+
 namespace tessera::kernels::detail {
 
 /// What cuDNN does not compute about this call, as the object of "does not compute"; empty when it
@@ -35,6 +39,11 @@ std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice
 /// Whether cuDNN has plans for both passes of a call, with gradients that are laid out as the
 /// operands. With dropout both passes must be its own: only it knows its masks.
 bool cudnn_has_plans(FlashCall const& call);
+/// Add a pass to an empty graph, which cuDNN then builds: for the device that computes, in tests
+/// for a device that is only described.
+void add_cudnn_forward(cudnn_frontend::graph::Graph& to, FlashCall const& call);
+void add_cudnn_backward(cudnn_frontend::graph::Graph& to, FlashCall const& call,
+                        AttentionGradients const& gradients);
 /// Place of the seed and offset of the calls on a stream, two numbers in device memory; allocated
 /// once per stream.
 std::int64_t* cudnn_mask_key(void* stream);

@@ -66,11 +66,12 @@ std::string why_not_own_masks(Queue& q, FlashCall const& call) {
   std::string wrong =
       findings.refusal(call.config, device_settings().deterministic, [&]() -> std::string {
         AttentionCalls const calls{
-            [&](auto const& config, auto const& to, auto const& in) {
-              return cudnn_forward(q, {config, in}, to);
+            [](Queue& queue, auto const& config, auto const& to, auto const& in) {
+              return cudnn_forward(queue, {config, in}, to);
             },
-            [&](auto const& config, auto const& to, auto const& in, auto const& saved) {
-              return cudnn_backward(q, {config, in}, to, saved);
+            [](Queue& queue, auto const& config, auto const& to, auto const& in,
+               auto const& saved) {
+              return cudnn_backward(queue, {config, in}, to, saved);
             }};
         return check_masks(
             call.config, [&](AttentionSample& sample) { return compute_sample(q, calls, sample); });

@@ -75,9 +75,9 @@ std::string compute(Queue& q, AttentionCalls const& calls, AttentionSample& samp
   dout.upload();
   AttentionInput const in{qkv.heads(0), qkv.heads(key), qkv.heads(value)};
   TensorView const sums = lse.view(Dtype::fp32);
-  bool const done = calls.forward(config, {out.view(config.dtype), sums}, in) &&
-                    calls.backward(config, {dqkv.heads(0), dqkv.heads(key), dqkv.heads(value)}, in,
-                                   {dout.view(config.dtype), out.view(config.dtype), sums});
+  bool const done = calls.forward(q, config, {out.view(config.dtype), sums}, in) &&
+                    calls.backward(q, config, {dqkv.heads(0), dqkv.heads(key), dqkv.heads(value)},
+                                   in, {dout.view(config.dtype), out.view(config.dtype), sums});
   out.download();
   dqkv.download();
   lse.download();
@@ -94,9 +94,13 @@ std::string compute(Queue& q, AttentionCalls const& calls, AttentionSample& samp
 }  // namespace
 
 std::string compute_sample(Queue& q, AttentionCalls const& calls, AttentionSample& sample) {
+  auto const stream = q.kind() == memory::QueueKind::stream
+                          ? memory::make_stream_queue("attention sample")
+                          : nullptr;
   std::string out;
-  with_type(sample.config.dtype, "attention",
-            [&](auto tag) { out = compute<typename decltype(tag)::type>(q, calls, sample); });
+  with_type(sample.config.dtype, "attention", [&](auto tag) {
+    out = compute<typename decltype(tag)::type>(stream ? *stream : q, calls, sample);
+  });
   return out;
 }
 

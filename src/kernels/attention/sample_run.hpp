@@ -15,10 +15,10 @@ namespace tessera::kernels::detail {
 /// Attention under check. Both add to the queue and return true, or return false when the library
 /// has no plan for the call.
 struct AttentionCalls {
-  std::function<bool(AttentionConfig const&, AttentionOutput const&, AttentionInput const&)>
+  std::function<bool(Queue&, AttentionConfig const&, AttentionOutput const&, AttentionInput const&)>
       forward;
-  std::function<bool(AttentionConfig const&, AttentionGradients const&, AttentionInput const&,
-                     AttentionSaved const&)>
+  std::function<bool(Queue&, AttentionConfig const&, AttentionGradients const&,
+                     AttentionInput const&, AttentionSaved const&)>
       backward;
 };
 
@@ -26,7 +26,8 @@ struct AttentionCalls {
 inline constexpr char const* no_plan = "it has no plan for both passes";
 
 /// Copies the operands to the queue's memory as fused rows of queries, keys and values, makes both
-/// calls, copies the results back and waits for them.
+/// calls, copies the results back and waits for them. In place of a stream, which may be captured,
+/// it computes on a stream of its own.
 /// @return why the sample was not computed, or empty
 std::string compute_sample(Queue& q, AttentionCalls const& calls, AttentionSample& sample);
 

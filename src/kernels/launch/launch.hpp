@@ -11,10 +11,12 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
 #include "launch/element_types.hpp"
+#include "launch/thread_blocks.hpp"
 #include "launch/timed.hpp"
 #include "launch/warp.hpp"
 #include "tessera/memory/device.hpp"
@@ -127,7 +129,10 @@ class ScratchTeam {
   Member const& member_;
   float* scratch_;
 };
-template <class Rule>
+/// The scratch memory of a kernel, in its name for tests/gpu/launch_limits.py.
+template <std::size_t Bytes>
+struct ScratchBytes {};
+template <class Rule, class Scratch = ScratchBytes<Rule::scratch_floats * sizeof(float)>>
 struct CallWithScratch {
   Rule rule;
   int level;
@@ -154,6 +159,28 @@ inline constexpr bool has_device_forms = false;
 /// q.kind() instead, because the memory of a device is also planned by programs without such forms.
 inline bool on_device(Queue const& q) { return has_device_forms && q.kind() == QueueKind::stream; }
 
+/// Whether launches on streams may run in the thread blocks of a test.
+inline constexpr bool has_blocks_of_tests = has_device_forms && !kokkos_has_device;
+/// Whether a launch on @p q runs in blocks of many threads.
+inline bool in_thread_blocks(Queue const& q) {
+  if constexpr (has_blocks_of_tests)
+    return ThreadBlocks::of_test != nullptr &&
+           (q.kind() == QueueKind::stream || ThreadBlocks::of_test->take_every_queue());
+  return kokkos_has_device && memory::on_gpu(q);
+}
+inline constexpr bool has_thread_blocks = kokkos_has_device || has_blocks_of_tests;
+/// A launch in the thread blocks of a test, in the order of the stream.
+template <class Call>
+void run_in_blocks_of_test(Queue& q, int threads, std::int64_t blocks, std::size_t scratch_floats,
+                           Call const& call) {
+  q.submit([=] { ThreadBlocks::of_test->run(threads, blocks, scratch_floats, call); });
+}
+
+/// Held around launches on a device: Kokkos keeps the attributes of kernels in maps without a lock.
+inline std::mutex& device_launches() {
+  static std::mutex mutex;
+  return mutex;
+}
 /// The Kokkos execution space of a stream, created once per stream and destroyed when Kokkos
 /// finalizes. In builds for GPUs only (device_space_cuda.cpp).
 DeviceSpace const& device_space(void* native_stream);
@@ -189,6 +216,7 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
     if (memory::on_gpu(q)) {
       if (memory::leave_out<Rule>(q, n, rule)) return;
       Timed const timed(q, name);
+      std::lock_guard const lock(device_launches());
       launch_range(device_space(q.native_stream()), name, n, rule);
       return memory::check_launch(q, name);
     }
@@ -207,10 +235,18 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
       Kokkos::TeamPolicy<DeviceSpace, ByParameter> const policy(
           device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
       Timed const timed(q, name);
+      std::lock_guard const lock(device_launches());
       Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
       return memory::check_launch(q, name);
     }
   }
+  if constexpr (has_blocks_of_tests)
+    if (in_thread_blocks(q)) {
+      if (memory::leave_out<CallWithTeam<Rule>>(q, rows, rule)) return;
+      return run_in_blocks_of_test(
+          q, ThreadBlocks::of_test->threads_per_row(), rows, 0,
+          [rule](BlockThread const& thread, std::int64_t row) { rule(BlockTeam{thread}, row); });
+    }
   launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
 }
 
@@ -242,6 +278,8 @@ void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule
   constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
   constexpr std::size_t bytes =
       Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
+  static_assert(level == 1 || bytes + 2048 + 8 * Threads <= 99 * 1024,
+                "a thread block of compute capability 8.6, 8.9 and 12.0 has 99 KiB");
   using Policy = Kokkos::TeamPolicy<
       Space, ByParameter,
       Kokkos::LaunchBounds<Threads, blocks_per_multiprocessor<Threads, Rule>(bytes)>>;
@@ -254,9 +292,14 @@ void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& 
   if (teams <= 0 || memory::leave_out<CallWithScratch<Rule>>(q, Threads, teams, rule)) return;
   Timed const timed(q, name);
   if constexpr (kokkos_has_device && Threads > 1) {
+    std::lock_guard const lock(device_launches());
     launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
     return memory::check_launch(q, name);
   }
+  if constexpr (Threads > 1 && has_blocks_of_tests)
+    return run_in_blocks_of_test(
+        q, Threads, teams, Rule::scratch_floats,
+        [rule](BlockThread const& thread, std::int64_t team) { rule(thread, team); });
   if (q.kind() == QueueKind::inline_host)
     return launch_teams<Threads>(HostSpace(), name, teams, rule);
   q.submit([name, teams, rule] { launch_teams<Threads>(HostSpace(), name, teams, rule); });
@@ -265,9 +308,8 @@ void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& 
 /// GPU, 1 on the host.
 template <int Threads = threads_per_row, class Call>
 void with_team_size(Queue& q, Call const& call) {
-  if constexpr (kokkos_has_device)
-    if (memory::on_gpu(q)) return call(std::integral_constant<int, Threads>());
-  (void)q;
+  if constexpr (has_thread_blocks)
+    if (in_thread_blocks(q)) return call(std::integral_constant<int, Threads>());
   call(std::integral_constant<int, 1>());
 }
 

@@ -54,8 +54,8 @@ inline std::int64_t norm_chunks(std::int64_t rows, std::int64_t chunk) {
 template <class T, class Make, class... Data>
 bool run_in_registers(Queue& q, char const* name, std::int64_t columns, Make const& make,
                       Data const*... data) {
-  if (!memory::on_gpu(q) || !fits_registers<T>(columns, data...)) return false;
-  if constexpr (kokkos_has_device)
+  if (!in_thread_blocks(q) || !fits_registers<T>(columns, data...)) return false;
+  if constexpr (has_thread_blocks)
     with_norm_team<T>(columns, [&](auto threads) {
       auto const rule = make(threads);
       parallel_teams<decltype(threads)::value>(q, name, rule.teams(), rule);

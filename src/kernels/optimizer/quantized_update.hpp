@@ -239,13 +239,13 @@ void check_run(QuantizedRun<Rule> const& run, char const* name) {
 template <class Rule>
 void launch_quantized(Queue& q, QuantizedStep<Rule> const& step) {
   using Chunks = QuantizedChunks<Rule>;
-  bool const on_device = kokkos_has_device && memory::on_gpu(q);
+  bool const in_blocks = in_thread_blocks(q);
   Chunks empty{step.coefficients,
                step.control,
                {},
                step.gradient_dtype,
                step.weights_dtype,
-               on_device ? Chunks::warps : host_range / quantization_chunk,
+               in_blocks ? Chunks::warps : host_range / quantization_chunk,
                0,
                {}};
   for (std::size_t k = 0; k < Rule::states; ++k) empty.table[k] = table_for(q, Rule::maps[k]);
@@ -254,8 +254,8 @@ void launch_quantized(Queue& q, QuantizedStep<Rule> const& step) {
     return ceil_divide(run.numel, empty.chunks_of_item * quantization_chunk);
   };
   for_batches(empty, step.runs, items_of, [&](Chunks const& batch, std::int64_t items) {
-    if (!on_device) return launch_on_host(q, step.name, items, batch);
-    if constexpr (kokkos_has_device)
+    if (!in_blocks) return launch_on_host(q, step.name, items, batch);
+    if constexpr (has_thread_blocks)
       parallel_teams<warp_size * Chunks::warps>(q, step.name, items, batch);
   });
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -117,11 +118,12 @@ std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
                        engine.overlap_comm ? "while backward continues" : "without overlap");
   else if (ranks > 1)
     out += fmt::format(
-        "; gradients reduced in {}{} {}, at most {} elements per message",
-        name_of(engine.communication_dtype),
+        "; gradients reduced in {}{} {}, {} per message", name_of(engine.communication_dtype),
         zero::settings<zero::ShardedGradients>(engine).reduce_once ? " once per step" : "",
         engine.overlap_comm ? "while backward continues" : "without overlap",
-        with_commas(engine.reduce_bucket_size));
+        engine.reduce_bucket_size == std::numeric_limits<std::int64_t>::max()
+            ? "a unit"
+            : concat("at most ", with_commas(engine.reduce_bucket_size), " elements"));
   if (auto const nccl = comm::nccl_use()) out += "; " + comm::nccl_use_text(*nccl);
   auto const pages = resident_pages();
   return out + fmt::format("; {}, {} of {} in huge pages",

@@ -1,7 +1,10 @@
 #include "tessera/train/setup/engine_config.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
+#include "tessera/comm/nccl/nccl_use.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/words.hpp"
 #include "tessera/optim/optimizer.hpp"
@@ -25,6 +28,9 @@ memory::SwapOptions swap_options(config::Offload const& o, std::string const& di
 /// wire is that of the complete unit. `"auto"` files have reduce_bucket_size = hidden_size^2, a
 /// twelfth of a transformer block.
 constexpr std::int64_t least_bucket = std::int64_t{8} << 20;
+/// A unit is one operation of NCCL, in place. The shards of a part of it are strided, so NCCL would
+/// need packed copies; and each operation starts a thread (NCCL 2.28, src/group.cc, 30-60 us).
+constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
 zero::QuantizedGradients quantized_gradients(config::ResolvedConfig const& c) {
   zero::QuantizedGradients out{.ranks_per_node = static_cast<int>(c.gradient_node_size),
@@ -71,7 +77,11 @@ zero::Partition partition(config::ResolvedConfig const& c) {
 
 }  // namespace
 
-zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
+UnitMessages unit_messages() {
+  return comm::nccl_use() ? UnitMessages::one : UnitMessages::by_bucket_size;
+}
+
+zero::EngineConfig engine_config(config::ResolvedConfig const& c, UnitMessages messages) {
   zero::EngineConfig e;
   e.partition = partition(c);
   e.dtype = c.dtype;
@@ -87,8 +97,9 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   e.sum_order = c.reproducible_world() ? zero::SumOrder::tree : zero::SumOrder::ranks;
   // DeepSpeed's default below stage 3 is false; the results are the same
   e.overlap_comm = c.overlap_comm || !c.origins.contains("overlap_comm");
-  e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);
-  e.allgather_bucket_size = std::max(c.allgather_bucket_size, least_bucket);
+  std::int64_t const smallest_limit = messages == UnitMessages::one ? unlimited : least_bucket;
+  e.reduce_bucket_size = std::max(c.reduce_bucket_size, smallest_limit);
+  e.allgather_bucket_size = std::max(c.allgather_bucket_size, smallest_limit);
   e.max_grad_norm = c.max_grad_norm;
   e.optimizer = c.optimizer;
   e.optimizer.set_state_dtype(c.state_dtype);

@@ -126,7 +126,7 @@ TrainingRun TrainingSetup::build() {
   auto resolved = run_.config;
   bool const trains = job_.arguments.do_train;
   if (!trains) resolved.offload.optimizer = config::OffloadDevice::none;
-  auto const config = engine_config(resolved);
+  auto const config = engine_config(resolved, unit_messages());
   if (trains) check_space(run_.config, memory::memory_space_of(*run_.compute));
   auto const& units = run_.model->units();
   check_swap_room(config, units, job_.session.info(), job_.comm,

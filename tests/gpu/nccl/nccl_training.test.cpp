@@ -3,6 +3,10 @@
 /// through the host, one queue for all. fp32, so that both form the same sums.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
 #include "fake_device.hpp"
 #include "fake_nccl.hpp"
 #include "mpi_test.hpp"
@@ -57,6 +61,28 @@ TEST_P(NcclTraining, AllocatesAndFreesNothingInASteadyStep) {
   training.before_step = [&](int) { before.push_back(device().costs()); };
   run(training, comm::DeviceTransport::nccl);
   EXPECT_EQ(before[3], before[2]);
+}
+
+/// Training over NCCL sets these limits, because each operation starts a thread of NCCL.
+TEST_P(NcclTraining, MovesAUnitInOneOperation) {
+  if (test::session().info().world_size != 2 || GetParam() != 2)
+    GTEST_SKIP() << "one case, to save time";
+  auto training = training_of(GetParam());
+  training.steps = 2;
+  auto const count = [&] {
+    test::take_nccl_launches();
+    run(training, comm::DeviceTransport::nccl);
+    auto const launches = test::take_nccl_launches();
+    return std::count(launches.begin(), launches.end(), "1 ReduceScatter");
+  };
+  auto const of_pieces = count();
+  training.config.reduce_bucket_size = std::numeric_limits<std::int64_t>::max();
+  training.config.allgather_bucket_size = training.config.reduce_bucket_size;
+  auto const units = static_cast<std::int64_t>(
+      model::make_model(test::small_gpt2(), model::ModelOptions(Dtype::fp32))->units().size());
+  auto const reductions = units * training.steps * test::SmallTraining::micro_steps;
+  EXPECT_EQ(count(), reductions);
+  EXPECT_GT(of_pieces, reductions);
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, NcclTraining, ::testing::Range(0, 4));

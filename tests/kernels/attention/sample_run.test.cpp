@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "fake_device.hpp"
 
@@ -11,12 +15,12 @@ namespace {
 
 AttentionConfig const config{Dtype::bf16, {2, 40, 4, 2, 16, 0.25f}, {0.25f, 5, 96, 0}};
 
-AttentionCalls kernels_on(Queue& q, memory::Buffer& workspace) {
-  return {[&q](auto const& c, auto const& to, auto const& in) {
+AttentionCalls portable_kernels(memory::Buffer& workspace) {
+  return {[](Queue& q, auto const& c, auto const& to, auto const& in) {
             attention(q, c, to, in);
             return true;
           },
-          [&](auto const& c, auto const& to, auto const& in, auto const& saved) {
+          [&](Queue& q, auto const& c, auto const& to, auto const& in, auto const& saved) {
             std::int64_t const numel = attention_backward_workspace(q, c.shape);
             workspace =
                 memory::Buffer("workspace", memory::Purpose::workspace,
@@ -32,17 +36,39 @@ TEST(ComputeSample, PassesTheCheckOnAStream) {
   device.jitter_us = 50;
   auto const q = memory::make_stream_queue("compute");
   memory::Buffer workspace;
-  auto const calls = kernels_on(*q, workspace);
+  auto const calls = portable_kernels(workspace);
   EXPECT_EQ(check_masks(config,
                         [&](AttentionSample& sample) { return compute_sample(*q, calls, sample); }),
             "");
   device.jitter_us = 0;
 }
 
+/// A captured stream cannot be waited for, and the graph must not hold the sample's work.
+TEST(ComputeSample, IsNoPartOfAGraphThatIsCaptured) {
+  test::FakeDevice::of_process();
+  auto const q = memory::make_stream_queue("compute", memory::StreamPriority::normal,
+                                           memory::GraphMode::capture);
+  memory::Buffer workspace;
+  auto const calls = portable_kernels(workspace);
+  std::vector<std::string> said;
+  std::atomic<int> ran = 0;
+  for (int step = 0; step < 3; ++step)  // plain, captured, replayed
+    q->run_as_graph("step", [&] {
+      q->submit([&] { ++ran; });
+      if (step == 0) return;
+      said.push_back(check_masks(
+          config, [&](AttentionSample& sample) { return compute_sample(*q, calls, sample); }));
+    });
+  q->record().wait("the steps", std::chrono::seconds(10));
+  EXPECT_EQ(ran, 3);
+  ASSERT_GE(said.size(), 2u);
+  for (auto const& answer : said) EXPECT_EQ(answer, "");
+}
+
 TEST(ComputeSample, SaysWhenThereIsNoPlan) {
   auto const q = memory::make_inline_queue("compute");
   memory::Buffer workspace;
-  auto calls = kernels_on(*q, workspace);
+  auto calls = portable_kernels(workspace);
   calls.backward = [](auto const&...) { return false; };
   auto const said = check_masks(
       config, [&](AttentionSample& sample) { return compute_sample(*q, calls, sample); });

@@ -29,7 +29,10 @@ TEST(UsedPaths, AreThoseOfTheStep) {
   EXPECT_THAT(text, HasSubstr("; products "));
   EXPECT_THAT(text, HasSubstr("gradients reduced in fp32 while backward continues, at most "
                               "12,345,678 elements per message"));
+  config.reduce_bucket_size = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THAT(used_paths_text(config, 2), HasSubstr("continues, a unit per message"));
   EXPECT_THAT(used_paths_text(config, 1), Not(HasSubstr("gradients")));
+  config.reduce_bucket_size = 12'345'678;
   auto const tree = used_paths(config, 2);
   EXPECT_GT(tree.at("attention").at("tiles on the host").as_int(), 0);
   EXPECT_EQ(tree.at("gradient reduction").at("largest_message").as_int(), 12'345'678);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "error_of.hpp"
 
 namespace tessera::train {
@@ -33,6 +35,14 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
   EXPECT_EQ(e.loss_scaler.static_scale, 128.0);
   EXPECT_EQ(e.optimizer, optim::make_spec("AdamW", {{"weight_decay", 0.2}}));
   EXPECT_EQ(e.max_grad_norm, 1.0);
+}
+
+TEST(EngineConfig, AUnitIsOneOperationOfNccl) {
+  auto const e = engine_config(
+      resolved(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 9000007}})"),
+      UnitMessages::one);
+  for (auto const limit : {e.reduce_bucket_size, e.allgather_bucket_size})
+    EXPECT_EQ(limit, std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(EngineConfig, ReductionsOverlapUnlessTheFileSaysNo) {

@@ -10,8 +10,14 @@ namespace tessera::train {
 /// How the model computes.
 model::ModelOptions model_options(config::ResolvedConfig const& config);
 
+/// How many operations move a unit: those of at most the bucket sizes, or one.
+enum class UnitMessages { by_bucket_size, one };
+/// Returns `one` when this process has started NCCL.
+UnitMessages unit_messages();
+
 /// What the ZeRO engine reads.
-zero::EngineConfig engine_config(config::ResolvedConfig const& config);
+zero::EngineConfig engine_config(config::ResolvedConfig const& config,
+                                 UnitMessages messages = UnitMessages::by_bucket_size);
 
 /// @throws ConfigError when no engine trains as @p config says in a model's memory space
 void check_space(config::ResolvedConfig const& config, memory::MemorySpace space);
