@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "doctor/diagnosis.hpp"
+#include "status_watch.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/error.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 struct StatusArguments {
   std::vector<std::string> words;
-  bool code = false;
+  bool code = false, watch = false;
   std::int64_t since = 0;
 };
 
@@ -71,9 +72,14 @@ void add_status(Command& app) {
   status.add("--code", a->code, "print only the exit code; fails while the run has not ended");
   status.add("--since", a->since,
              "with --code: fail if the status was written before this time (seconds since 1970)");
+  status.add("--watch", a->watch,
+             "show progress, loss, throughput and time left until the run ends; one line for each "
+             "change where output is not a terminal");
   status.run([a] {
     auto const run = run_directory_of(a->words);
-    if (a->code)
+    if (a->watch)
+      watch(run);
+    else if (a->code)
       fmt::print("{}\n", recorded_exit_code(read_status(run), run, a->since));
     else
       print_status(run);

@@ -69,7 +69,8 @@ void apply_dependent_options(TrainingArguments& a) {
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_gpu, UsageError,
                    "--use_cpu and --device gpu contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
-  if (a.task == Task::sft && a.max_length > 0 && a.given("max_length"))
+  if (a.task == Task::dpo && !a.given("loss_type")) a.loss_type = LossType::sigmoid;
+  if (a.task != Task::clm && a.max_length > 0 && a.given("max_length"))
     a.block_size = a.max_length;  // what plan and estimate count with
   if (a.include_num_input_tokens_seen == "true") a.include_num_input_tokens_seen = "all";
   if (a.include_num_input_tokens_seen.empty()) a.include_num_input_tokens_seen = "no";
@@ -176,25 +177,65 @@ void validate_adapters(TrainingArguments const& a) {
                    "--adapter needs the model that it adapts; give --model_name_or_path DIR");
 }
 
-/// Options of --task sft without it, and options of texts with it.
+template <class Enum>
+char const* word_of(Enum value) {
+  return enum_names<Enum>.at(static_cast<std::size_t>(value));
+}
+
+/// @throws UsageError when an option of @p names is given, which belongs to another task
+void refuse_options(TrainingArguments const& a, std::initializer_list<char const*> names,
+                    std::string const& why) {
+  for (char const* name : names) TESSERA_VALIDATE(!a.given(name), UsageError, "--", name, why);
+}
+
+/// What a training on preferences needs and what it does not have.
+void validate_preferences(TrainingArguments const& a) {
+  bool const robust = a.loss_type == LossType::robust;
+  TESSERA_VALIDATE(a.loss_type >= LossType::sigmoid, UsageError, "--loss_type ",
+                   word_of(a.loss_type),
+                   " is a loss of supervised fine-tuning; with --task dpo give sigmoid, hinge, "
+                   "ipo or robust");
+  TESSERA_VALIDATE(robust || a.label_smoothing == 0.0, UsageError,
+                   "--label_smoothing is the probability of swapped labels of --loss_type robust; ",
+                   word_of(a.loss_type), " has none: give that loss, or leave it out");
+  TESSERA_VALIDATE(a.label_smoothing < 0.5, UsageError, "--label_smoothing is ", a.label_smoothing,
+                   "; it must be below 0.5, or the labels say nothing");
+  refuse_options(
+      a,
+      {"dataset_text_field", "record_template", "assistant_only_loss", "completion_only_loss",
+       "packing", "packing_strategy", "eval_packing", "padding_free", "data_mixture",
+       "label_smoothing_factor", "neftune_noise_alpha", "auto_find_batch_size"},
+      " cannot go with --task dpo; leave it out");
+}
+
+/// Options of the other tasks.
 void validate_task(TrainingArguments const& a) {
-  if (a.task == Task::clm) {
-    for (char const* name :
-         {"max_length", "dataset_text_field", "record_template", "eos_token", "chat_template_path",
-          "assistant_only_loss", "completion_only_loss", "loss_type", "packing", "packing_strategy",
-          "eval_packing", "padding_free", "pad_to_multiple_of"})
-      TESSERA_VALIDATE(!a.given(name), UsageError, "--", name,
-                       " is an option of supervised fine-tuning; add --task sft");
-    return;
-  }
-  for (char const* name : {"block_size", "append_eos", "reset_attention_mask", "reset_position_ids",
-                           "eod_mask_loss", "group_by_length"})
-    TESSERA_VALIDATE(!a.given(name), UsageError, "--", name,
-                     " is an option of packed text and cannot go with --task sft; ",
-                     std::string(name) == "block_size" ? "use --max_length" : "leave it out");
+  if (a.task == Task::clm)
+    refuse_options(
+        a,
+        {"max_length", "eos_token", "chat_template_path", "loss_type", "pad_to_multiple_of",
+         "dataset_text_field", "record_template", "assistant_only_loss", "completion_only_loss",
+         "packing", "packing_strategy", "eval_packing", "padding_free"},
+        " is an option of supervised fine-tuning; add --task sft");
+  if (a.task != Task::dpo)
+    refuse_options(
+        a, {"beta", "label_smoothing", "ref_model_name_or_path", "precompute_ref_log_probs"},
+        " is an option of a training on preferences; add --task dpo");
+  if (a.task == Task::clm) return;
+  std::string const task =
+      concat(" is an option of packed text and cannot go with --task ", word_of(a.task), "; ");
+  refuse_options(a, {"block_size"}, task + "use --max_length");
+  refuse_options(a,
+                 {"append_eos", "reset_attention_mask", "reset_position_ids", "eod_mask_loss",
+                  "group_by_length"},
+                 task + "leave it out");
   TESSERA_VALIDATE(a.train_sampling_strategy != Sampling::group_by_length, UsageError,
-                   "--train_sampling_strategy group_by_length with --task sft: examples are not "
-                   "sorted by length; use random, or --packing");
+                   "--train_sampling_strategy group_by_length with --task ", word_of(a.task),
+                   ": examples are not sorted by length; use random, or --packing");
+  if (a.task == Task::dpo) return validate_preferences(a);
+  TESSERA_VALIDATE(a.loss_type < LossType::sigmoid, UsageError, "--loss_type ",
+                   word_of(a.loss_type),
+                   " is a loss of preferences; add --task dpo, or give nll or dft");
   TESSERA_VALIDATE(!a.packing_rows() || a.max_length > 0, UsageError,
                    "--packing needs the length of a row; give --max_length");
   TESSERA_VALIDATE(a.loss_type != LossType::dft || a.label_smoothing_factor == 0.0, UsageError,
@@ -290,6 +331,9 @@ void require_run(TrainingArguments const& a) {
                    "--do_generate needs --prompt TEXT or --prompt_file FILE");
   TESSERA_VALIDATE(a.prompt.empty() || a.prompt_file.empty(), UsageError,
                    "--prompt and --prompt_file contradict each other; leave one out");
+  TESSERA_VALIDATE(a.do_eval || a.eval_prompts.empty(), UsageError,
+                   "--eval_prompts are continued by evaluations; give --do_eval, and for "
+                   "evaluations during the training --eval_strategy");
   for (auto const& stop : a.stop_strings)
     TESSERA_VALIDATE(!stop.empty(), UsageError, "--stop_strings has an empty string");
 }

@@ -19,7 +19,8 @@ char const* const no_hub =
     "nothing is uploaded to the Hub; output_dir is a Hugging Face directory that can be uploaded "
     "afterwards";
 char const* const use_metrics =
-    "nothing is sent to a service; use tensorboard, or metrics.jsonl in output_dir";
+    "nothing is sent to a service; use tensorboard, wandb or mlflow, or metrics.jsonl in "
+    "output_dir";
 
 void add_model(ArgumentRows& t) {
   t.group("Model", described);
@@ -252,10 +253,11 @@ void add_log(ArgumentRows& t) {
 
 void add_reporting(ArgumentRows& t) {
   auto& report = t.add(list, "report_to", ConfigTree::Array{"none"},
-                       "tensorboard (or all): also write TensorBoard event files")
-                     .one_of({"none", "all", "tensorboard"});
-  for (char const* name : {"wandb", "mlflow", "comet_ml", "clearml", "dvclive", "swanlab",
-                           "trackio", "azure_ml", "neptune", "flyte", "codecarbon"})
+                       "also write files for tensorboard, wandb (an offline run for `wandb sync`), "
+                       "mlflow (a file store), or all of them")
+                     .one_of({"none", "all", "tensorboard", "wandb", "mlflow"});
+  for (char const* name : {"comet_ml", "clearml", "dvclive", "swanlab", "trackio", "azure_ml",
+                           "neptune", "flyte", "codecarbon"})
     report.except(name, use_metrics);
   t.add(boolean, "disable_tqdm", {}, "no progress bar")
       .hint("no effect: Tessera prints no progress bar to a batch log");
@@ -272,7 +274,9 @@ void add_reporting(ArgumentRows& t) {
       .shown_as("text or true");
   t.add(boolean, "include_tokens_per_second", false, "log tokens per second")
       .hint("no effect: metrics.jsonl always has this value");
-  for (char const* name : {"run_name", "trackio_space_id", "trackio_bucket_id"})
+  t.add(&Arguments::run_name, "run_name",
+        "name of the run in W&B and MLflow; none: the last part of output_dir");
+  for (char const* name : {"trackio_space_id", "trackio_bucket_id"})
     t.add(string, name, {}, "name for a logging service")
         .hint("no effect: Tessera reports to no service");
   t.add(json, "trackio_static_space_id", {}, "name for a logging service")
@@ -434,6 +438,9 @@ void add_generation(ArgumentRows& t) {
   t.add(&Arguments::prompt_file, "prompt_file",
         "prompts, one per line, or \"prompt\" of each line of a .jsonl file; prints a line of JSON "
         "for each");
+  t.add(&Arguments::eval_prompts, "eval_prompts",
+        "prompts as in prompt_file, which every evaluation continues: in the log, metrics.jsonl, "
+        "TensorBoard, W&B and MLflow");
   t.add(&Arguments::max_new_tokens, "max_new_tokens", "tokens to generate").at_least(1, "tokens");
   t.add(&Arguments::temperature, "temperature", "sampling temperature; 0: greedy").at_least(0);
   t.add(&Arguments::top_k, "top_k", "sample from the k most likely tokens; 0 disables top-k")

@@ -50,10 +50,10 @@ CommsLogger comms_logger(Keys const& keys) {
   return out;
 }
 
-bool reports_to_tensorboard(TrainingArguments const& arguments) {
+bool reports_to(TrainingArguments const& arguments, char const* service) {
   auto const& services = arguments.values.value(argument_table(), "report_to").as_array();
-  return std::ranges::any_of(services, [](ConfigTree const& name) {
-    return name.as_string() == "tensorboard" || name.as_string() == "all";
+  return std::ranges::any_of(services, [&](ConfigTree const& name) {
+    return name.as_string() == service || name.as_string() == "all";
   });
 }
 
@@ -71,7 +71,9 @@ Reporting reporting_of(TrainingArguments const& arguments) {
   out.dump_state = keys.flag("dump_state");
   out.tensorboard = keys.monitor("tensorboard");
   out.csv = keys.monitor("csv_monitor");
-  if (reports_to_tensorboard(arguments))
+  out.wandb = reports_to(arguments, "wandb");
+  out.mlflow = reports_to(arguments, "mlflow");
+  if (reports_to(arguments, "tensorboard"))
     out.trainer_tensorboard =
         arguments.logging_dir.empty() ? arguments.output_dir / "runs" : arguments.logging_dir;
   return out;

@@ -215,6 +215,8 @@ TEST(Tables, EveryFlagThatWorksChangesTheArguments) {
       context = {"--use_peft_lora"};
     if (option.name != "task" && option.group == argument_table().find("task")->group)
       context = {"--task", "sft"};
+    if (option.group == argument_table().find("beta")->group)
+      context = {"--task", "dpo", "--loss_type", "robust"};
     if (option.name == "adapter") context = {"--model_name_or_path", "base"};
     if (option.name == "tune_minutes") context = {"--auto_tune"};
     if (option.name == "dataloader_prefetch_factor") context = {"--dataloader_num_workers", "1"};

@@ -26,7 +26,10 @@ TEST(Reporting, MonitorsHaveDirectories) {
   EXPECT_EQ(r.tensorboard, "logs/tb/DeepSpeedJobName");
   EXPECT_EQ(r.csv, "a");
   EXPECT_EQ(r.trainer_tensorboard, "out/runs");
-  EXPECT_EQ(reporting({"--report_to", "all", "--logging_dir", "tb"}).trainer_tensorboard, "tb");
+  auto const all = reporting({"--report_to", "all", "--logging_dir", "tb"});
+  EXPECT_EQ(all.trainer_tensorboard, "tb");
+  EXPECT_TRUE(all.wandb && all.mlflow && all.has_monitors());
+  EXPECT_FALSE(r.wandb || r.mlflow || reporting({}).has_monitors());
 }
 
 TEST(Reporting, ProfilersHaveTheirSettings) {

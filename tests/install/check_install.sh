@@ -73,20 +73,16 @@ inspect "$work/missing" 74 "^inspect: .*$work/missing"
 shards=("$work"/run/checkpoints/step_00000002/shard*)
 printf 'damaged' | dd of="${shards[0]}" bs=1 seek=$(($(stat -c %s "${shards[0]}") / 2)) conv=notrunc status=none
 inspect "$work/run" 65 "${shards[0]}"
-python3 -B "$source/tests/docs/write_example.py" "$pages/docs/how-to/own-trainer.md" "$work/preferences"
-build_project "$work/preferences" "$work/preferences-build"
-"$work/preferences-build/preferences" --model_type gpt2 --config_overrides n_embd=32,n_layer=2,n_head=2,vocab_size=64,n_positions=16 --do_train \
-  --max_steps 30 --tokenizer_name gpt2 --train_file none --train_sampling_strategy sequential --per_device_train_batch_size 8 \
-  --learning_rate 1e-2 --output_dir "$work/preferred" >"$work/preferences.log" 2>&1 || { tail "$work/preferences.log"; fail "the trainer of the example"; }
-grep -qE "^loss 0\.693, then 0\.0" "$work/preferences.log" || { tail "$work/preferences.log"; fail "the trainer of the example does not learn"; }
+python3 -B "$source/tests/docs/write_example.py" "$pages/docs/how-to/own-trainer.md" "$work/classify"
+build_project "$work/classify" "$work/classify-build"
 printf '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}' >"$work/stage3.json"
-mpirun -n 2 --oversubscribe --allow-run-as-root --bind-to none "$work/preferences-build/classify" --model_type gpt2 --do_train --do_eval --max_steps 40 \
+mpirun -n 2 --oversubscribe --allow-run-as-root --bind-to none "$work/classify-build/classify" --model_type gpt2 --do_train --do_eval --max_steps 40 \
   --config_overrides n_embd=32,n_layer=2,n_head=2,vocab_size=64,n_positions=16 --tokenizer_name gpt2 --train_file none --per_device_train_batch_size 8 \
   --learning_rate 1e-2 --deepspeed "$work/stage3.json" --output_dir "$work/classified" >"$work/classify.log" 2>&1 || { tail "$work/classify.log"; fail "the classifier of the example"; }
 grep -qE "^loss 1\.[0-9]+, then 0\.0" "$work/classify.log" || { tail "$work/classify.log"; fail "the classifier of the example does not learn"; }
 grep -q '"score.weight"' "$work/classified/model.safetensors" || fail "the classifier's model has no score.weight"
 python3 -B "$source/tests/docs/write_example.py" "$pages/docs/how-to/own-model.md" "$work/own-model"
-cp "$work/preferences/program.hpp" "$work/own-model/"
+cp "$work/classify/program.hpp" "$work/own-model/"
 build_project "$work/own-model" "$work/own-model-build"
 for stage in 0 1 2 3; do
   printf '{"zero_optimization": {"stage": %s}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}' "$stage" >"$work/stage.json"

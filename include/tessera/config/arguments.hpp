@@ -34,10 +34,11 @@ struct RanksPerFile {
 enum class AsyncSave { automatic, on, off };
 /// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
 enum class Reproducible { run, world };
-/// What a training learns from: the text of run_clm.py, or examples as TRL's SFTTrainer.
-enum class Task { clm, sft };
-/// chunked_nll is nll.
-enum class LossType { nll, chunked_nll, dft };
+/// What a training learns from: the text of run_clm.py, examples as TRL's SFTTrainer, or
+/// preferences as its DPOTrainer.
+enum class Task { clm, sft, dpo };
+/// The first three are those of sft, the others those of dpo; chunked_nll is nll.
+enum class LossType { nll, chunked_nll, dft, sigmoid, hinge, ipo, robust };
 /// How packing puts examples into rows; bfd_requeue is bfd_split.
 enum class PackingStrategy { bfd, bfd_split, bfd_requeue, wrapped };
 /// See data::RecordTemplate.
@@ -53,9 +54,10 @@ inline constexpr std::array enum_names<AsyncSave>{"auto", "on", "off"};
 template <>
 inline constexpr std::array enum_names<Reproducible>{"run", "world"};
 template <>
-inline constexpr std::array enum_names<Task>{"clm", "sft"};
+inline constexpr std::array enum_names<Task>{"clm", "sft", "dpo"};
 template <>
-inline constexpr std::array enum_names<LossType>{"nll", "chunked_nll", "dft"};
+inline constexpr std::array enum_names<LossType>{"nll",   "chunked_nll", "dft",   "sigmoid",
+                                                 "hinge", "ipo",         "robust"};
 template <>
 inline constexpr std::array enum_names<PackingStrategy>{"bfd", "bfd_split", "bfd-requeue",
                                                         "wrapped"};
@@ -146,6 +148,10 @@ struct TrainingArguments : EngineOptions {
   PackingStrategy packing_strategy = PackingStrategy::bfd;
   std::optional<bool> eval_packing;  ///< none: packing
   std::int64_t pad_to_multiple_of = 1;
+  // preferences, in TRL's words
+  double beta = 0.1, label_smoothing = 0.0;
+  std::filesystem::path ref_model_name_or_path;  ///< empty: the model before the training
+  bool precompute_ref_log_probs = false;
   bool dataloader_drop_last = false;
   std::int64_t dataloader_num_workers = 0;                 ///< threads that load ahead
   std::optional<std::int64_t> dataloader_prefetch_factor;  ///< none: 2
@@ -189,6 +195,7 @@ struct TrainingArguments : EngineOptions {
   Interval logging_strategy = Interval::steps;
   double logging_steps = 500.0;
   std::filesystem::path logging_dir;   ///< directory of TensorBoard files; empty: output_dir/runs
+  std::string run_name;                ///< in W&B and MLflow; empty: the last part of output_dir
   bool logging_nan_inf_filter = true;  ///< leave losses that are not finite out of log lines
   std::string include_num_input_tokens_seen = "no";  ///< "all" and "non_padding" are the same here
   bool log_on_each_node = true;  ///< the first rank of each node logs at log_level
@@ -245,6 +252,7 @@ struct TrainingArguments : EngineOptions {
   double temperature = 1.0;
   std::int64_t top_k = 50;
   std::filesystem::path prompt_file;
+  std::filesystem::path eval_prompts;  ///< prompts that every evaluation continues; empty: none
   double top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   std::vector<std::string> stop_strings;
 

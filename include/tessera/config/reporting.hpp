@@ -37,8 +37,13 @@ struct Reporting {
   std::filesystem::path tensorboard;          ///< Train/Samples/..., by samples: DeepSpeed's
   std::filesystem::path csv;                  ///< the values as CSV
   std::filesystem::path trainer_tensorboard;  ///< train/..., by steps: --report_to tensorboard
+  bool wandb = false, mlflow = false;         ///< --report_to
   std::optional<FlopsProfiler> flops_profiler;
   std::optional<CommsLogger> comms_logger;
+  /// Whether values are written anywhere besides metrics.jsonl.
+  bool has_monitors() const {
+    return !(tensorboard.empty() && csv.empty() && trainer_tensorboard.empty()) || wandb || mlflow;
+  }
   bool operator==(Reporting const&) const = default;
 };
 

@@ -36,6 +36,8 @@ void visit_reporting(Visitor&& visit, Reporting const& r) {
   visit("tensorboard", text_or_null(r.tensorboard), Resume::reported);
   visit("csv_monitor", text_or_null(r.csv), Resume::reported);
   visit("trainer_tensorboard", text_or_null(r.trainer_tensorboard), Resume::reported);
+  visit("wandb", r.wandb, Resume::reported);
+  visit("mlflow", r.mlflow, Resume::reported);
   ConfigTree profiler, logger;
   if (auto const& p = r.flops_profiler)
     profiler.set("profile_step", p->step)

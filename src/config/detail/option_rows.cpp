@@ -61,8 +61,8 @@ void add_texts(ArgumentRows& t) {
 void add_examples(ArgumentRows& t) {
   t.group("Supervised fine-tuning, as TRL's SFTTrainer", training);
   t.add(&Arguments::task, "task",
-        "clm: text as run_clm.py; sft: examples of prompts, completions and chats as TRL's "
-        "SFTTrainer (Tessera's own)");
+        "clm: text as run_clm.py; sft, dpo: examples, preferences as TRL's SFTTrainer, DPOTrainer "
+        "(Tessera's own)");
   t.add(&Arguments::max_length, "max_length",
         "tokens of an example, truncated at the end, or of a packed row; 0: no limit")
       .at_least(0)
@@ -79,8 +79,8 @@ void add_examples(ArgumentRows& t) {
   t.add(&Arguments::assistant_only_loss, "assistant_only_loss",
         "loss on the assistant's messages only");
   t.add(&Arguments::loss_type, "loss_type",
-        "nll: negative log-likelihood, also named chunked_nll; dft: times the token's probability "
-        "(Dynamic Fine-Tuning)");
+        "sft: nll (or chunked_nll), dft: times the token's probability; dpo: sigmoid (its "
+        "default), hinge, ipo or robust");
   t.add(&Arguments::packing, "packing",
         "several examples share a row of max_length, each with its own attention and positions");
   t.add(&Arguments::packing_strategy, "packing_strategy",
@@ -99,6 +99,23 @@ void add_examples(ArgumentRows& t) {
       .refuse(
           "examples are packed in the order of the files; train_sampling_strategy shuffles "
           "the rows. Shuffle the file");
+}
+
+void add_preferences(ArgumentRows& t) {
+  t.group("Preferences, as TRL's DPOTrainer", training);
+  t.add(&Arguments::beta, "beta",
+        "how strongly the model is kept near the reference model; of ipo its tau")
+      .above(0);
+  t.add(&Arguments::label_smoothing, "label_smoothing",
+        "probability that chosen and rejected are swapped, with --loss_type robust")
+      .at_least(0);
+  t.add(&Arguments::ref_model_name_or_path, "ref_model_name_or_path",
+        "directory of the reference model; none: the model before the training, without new "
+        "adapters (Tessera's own)");
+  t.add(&Arguments::precompute_ref_log_probs, "precompute_ref_log_probs",
+        "compute the reference model's log-probabilities before the training and release it");
+  t.add(boolean, "disable_dropout", true, "no dropout in the model and the reference model")
+      .refuse("the training has no dropout with --task dpo; leave it out");
 }
 
 void add_loading(ArgumentRows& t) {
@@ -161,6 +178,7 @@ void add_data_options(ArgumentRows& t) {
   add_loading(t);
   add_unused(t);
   add_examples(t);
+  add_preferences(t);
 }
 
 void add_launcher_options(ArgumentRows& t) {

@@ -35,17 +35,21 @@ void pad_row(LoadedBatch& batch, std::size_t row_begin) {
 void read_examples(TokenSequences const& sequences, LoadedBatch& batch) {
   RowLayout const& layout = sequences.layout();
   std::int64_t longest = 0;
-  for (std::int64_t const sample : batch.indices) {
-    longest = std::max(longest, std::ssize(sequences[sample]));
-    batch.tokens += std::ssize(sequences[sample]);
+  std::vector<std::span<std::int32_t const>> examples;
+  for (std::int64_t const sample : batch.indices)
+    for (std::int64_t i = 0; i < layout.per_sample; ++i)
+      examples.push_back(sequences[sample * layout.per_sample + i]);
+  for (auto const& example : examples) {
+    longest = std::max(longest, std::ssize(example));
+    batch.tokens += std::ssize(example);
   }
-  batch.rows = layout.flat ? 1 : batch.samples;
+  batch.rows = layout.flat ? 1 : std::ssize(examples);
   batch.sequence =
       ceil_divide(layout.flat ? batch.tokens : longest, layout.multiple_of) * layout.multiple_of;
-  for (std::size_t i = 0; i < batch.indices.size(); ++i) {
+  for (std::size_t i = 0; i < examples.size(); ++i) {
     std::size_t const row_begin = layout.flat ? 0 : i * static_cast<std::size_t>(batch.sequence);
-    append_example(batch, sequences[batch.indices[i]], row_begin);
-    if (!layout.flat || i + 1 == batch.indices.size()) pad_row(batch, row_begin);
+    append_example(batch, examples[i], row_begin);
+    if (!layout.flat || i + 1 == examples.size()) pad_row(batch, row_begin);
   }
 }
 

@@ -29,11 +29,11 @@ std::vector<PackedRow> rows_of(ExampleOptions const& options,
 }  // namespace
 
 std::string describe(ExampleOptions const& o) {
-  std::string out =
-      concat(" examples 1 ", o.max_length, ' ',
-             o.completion_only_loss ? static_cast<int>(*o.completion_only_loss) : 2, ' ',
-             o.assistant_only_loss, ' ', static_cast<int>(o.packing), ' ', o.text_field, ' ',
-             static_cast<int>(o.record_template), ' ', o.eos_token);
+  std::string out = concat(" examples 1 ", o.max_length, ' ',
+                           o.completion_only_loss ? static_cast<int>(*o.completion_only_loss) : 2,
+                           ' ', o.assistant_only_loss, ' ', static_cast<int>(o.packing), ' ',
+                           o.text_field, ' ', static_cast<int>(o.record_template), ' ', o.eos_token,
+                           o.preferences ? " preferences" : "");
   for (auto const& file :
        {o.tokenizer_directory / "chat_template.jinja",
         o.tokenizer_directory / "tokenizer_config.json", o.chat_template,
@@ -99,7 +99,11 @@ void ExampleRows::add(EncodedBatch const& batch, std::vector<std::string> const&
     tokens_ += std::ssize(tokens);
     without_loss_ += tokens.empty();
     if (options_.packing == Packing::none) {
-      out_.append_example(tokens);
+      auto const first = static_cast<std::size_t>(
+          std::ranges::find_if(tokens, [](auto t) { return (t & begins_document) != 0; }) -
+          tokens.begin());  // where a preference's rejected sequence begins
+      out_.append_example(tokens.first(first));
+      out_.append_example(tokens.subspan(first));
       continue;
     }
     waiting_.emplace_back(tokens.begin(), tokens.end());

@@ -34,7 +34,8 @@ bool is_list_of_messages(ConfigTree const* value, char const* key) {
 }
 
 bool is_conversational(ExampleForm form) {
-  return form == ExampleForm::messages || form == ExampleForm::prompt_completion_messages;
+  return form == ExampleForm::messages || form == ExampleForm::prompt_completion_messages ||
+         form == ExampleForm::preference_messages;
 }
 
 std::string names_of(ConfigTree const& record) {
@@ -43,8 +44,23 @@ std::string names_of(ConfigTree const& record) {
   return names.empty() ? "no columns" : "the columns " + join(names);
 }
 
+ExampleForm form_of_preference(ConfigTree const& record, std::string const& where) {
+  bool strings = true, messages = true;
+  for (char const* column : {"prompt", "chosen", "rejected"}) {
+    auto const* value = record.find(column);
+    if (!value && std::string_view(column) == "prompt") continue;
+    strings = strings && value && value->is_string();
+    messages = messages && is_list_of_messages(value, "role");
+  }
+  TESSERA_VALIDATE(strings || messages, DataError, where, " has ", names_of(record),
+                   "; --task dpo reads chosen and rejected, both strings or both lists of "
+                   "messages, and a prompt of the same kind where they do not begin with it");
+  return strings ? ExampleForm::preference : ExampleForm::preference_messages;
+}
+
 ExampleForm form_of(ConfigTree const& record, ExampleOptions const& options,
                     std::string const& where) {
+  if (options.preferences) return form_of_preference(record, where);
   if (options.record_template == RecordTemplate::alpaca) {
     TESSERA_VALIDATE(record.contains("instruction") && record.contains("output"), DataError, where,
                      " has ", names_of(record),
@@ -142,6 +158,26 @@ std::size_t common_prefix(std::vector<std::int32_t> const& a, std::vector<std::i
   return static_cast<std::size_t>(ends.in1 - a.begin());
 }
 
+/// The first element in which two completions differ, where both begin with their prompt; at most
+/// the last of the shorter one, as TRL's extract_prompt finds it.
+template <class List>
+std::size_t implicit_prompt(List const& chosen, List const& rejected) {
+  std::size_t const last = std::min(chosen.size(), rejected.size()) - 1;
+  std::size_t i = 0;
+  while (i < last && chosen[i] == rejected[i]) ++i;
+  return i;
+}
+
+/// The bytes of the implicit prompt: complete characters, without a space at the end.
+std::size_t implicit_prompt_of(std::string const& chosen, std::string const& rejected) {
+  TESSERA_VALIDATE(!chosen.empty() && !rejected.empty(), data::detail::BrokenRecord,
+                   "a completion is empty, and there is no prompt");
+  std::size_t end = implicit_prompt(chosen, rejected);
+  bool const differs = chosen[end] != rejected[end];
+  while (end > 0 && (static_cast<unsigned char>(chosen[end]) & 0xC0) == 0x80) --end;
+  return differs && end > 0 && chosen[end - 1] == ' ' ? end - 1 : end;
+}
+
 /// Leaves the first @p count tokens out of the loss.
 void leave_out(std::vector<std::int32_t>& tokens, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) tokens[i] |= not_predicted;
@@ -184,6 +220,9 @@ void ExampleEncoder::check_options(ConfigTree const& first, std::string const& w
 }
 
 std::string ExampleEncoder::form() const {
+  if (options_.preferences)
+    return form_ == ExampleForm::preference ? "preferences: chosen and rejected completions"
+                                            : "preferences: chosen and rejected messages";
   bool const completion_only = options_.completion_only_loss.value_or(true);
   char const* const loss =
       options_.assistant_only_loss ? ", loss on the assistant's messages"
@@ -218,6 +257,10 @@ ExampleEncoder::Tokens ExampleEncoder::encode_record(Tokenizer const& tokenizer,
   Tokens out;
   if (form_ == ExampleForm::text)
     out = tokenizer.encode(with_eos(string_in(record, options_.text_field)));
+  else if (form_ == ExampleForm::preference)
+    return encode_preference(tokenizer, record);
+  else if (form_ == ExampleForm::preference_messages)
+    return encode_preference_messages(tokenizer, record);
   else if (form_ != ExampleForm::prompt_completion)
     out = encode_messages(tokenizer, record);
   else if (options_.record_template == RecordTemplate::alpaca)
@@ -276,6 +319,65 @@ ExampleEncoder::Tokens ExampleEncoder::encode_messages(Tokenizer const& tokenize
   }
 }
 
+ExampleEncoder::Tokens ExampleEncoder::encode_preference(Tokenizer const& tokenizer,
+                                                         ConfigTree const& record) const {
+  std::string chosen = string_in(record, "chosen"), rejected = string_in(record, "rejected");
+  bool const implicit = !record.contains("prompt");
+  std::string const prompt = implicit ? chosen.substr(0, implicit_prompt_of(chosen, rejected))
+                                      : string_in(record, "prompt");
+  if (!implicit) chosen = prompt + chosen, rejected = prompt + rejected;
+  return pair_of(tokenizer.encode(prompt), tokenizer.encode(with_eos(chosen)),
+                 tokenizer.encode(with_eos(rejected)));
+}
+
+ExampleEncoder::Tokens ExampleEncoder::encode_preference_messages(Tokenizer const& tokenizer,
+                                                                  ConfigTree const& record) const {
+  Conversation conversation;
+  read_context(record, conversation);
+  ConfigTree const chosen = messages_of(record, "chosen"),
+                   rejected = messages_of(record, "rejected");
+  bool const implicit = !record.contains("prompt");
+  if (!implicit) conversation.messages = messages_of(record, "prompt");
+  auto const& messages = chosen.as_array();
+  if (implicit)
+    for (std::size_t i = 0, end = implicit_prompt(messages, rejected.as_array()); i < end; ++i)
+      conversation.messages.push_back(messages[i]);
+  try {
+    auto const& chat = chat_->of(conversation);
+    auto const with = [&](ConfigTree const& completion) {
+      Conversation all = conversation;
+      std::size_t const skip = implicit ? conversation.messages.size() : 0;
+      for (std::size_t i = skip; i < completion.size(); ++i)
+        all.messages.push_back(completion.as_array()[i]);
+      return encode_chat(tokenizer, chat.render(all)).ids;
+    };
+    Conversation prompt = conversation;
+    prompt.add_generation_prompt = true;
+    return pair_of(encode_chat(tokenizer, chat.render(prompt)).ids, with(chosen), with(rejected));
+  } catch (ChatError const& error) {
+    throw BrokenRecord(
+        concat(error.what(), " (roles of the prompt: ", roles_of(conversation.messages), ")"));
+  }
+}
+
+/// The completions start where the tokens of the prompt and of one of them diverge. A prompt that
+/// fills --max_length leaves nothing.
+ExampleEncoder::Tokens ExampleEncoder::pair_of(Tokens const& prompt, Tokens chosen,
+                                               Tokens rejected) const {
+  std::size_t const completion =
+      std::min(common_prefix(prompt, chosen), common_prefix(prompt, rejected));
+  auto const limit = static_cast<std::size_t>(options_.max_length);
+  if (limit > 0 && completion >= limit) return {};
+  for (auto* const tokens : {&chosen, &rejected}) {
+    TESSERA_VALIDATE(!tokens->empty(), data::detail::BrokenRecord, "a completion has no tokens");
+    leave_out(*tokens, completion);
+    if (limit > 0 && tokens->size() > limit) tokens->resize(limit);
+  }
+  rejected.front() |= begins_document;
+  chosen.insert(chosen.end(), rejected.begin(), rejected.end());
+  return chosen;
+}
+
 /// Where the template marks nothing: what an assistant's message adds to the text that ends with
 /// the generation prompt. Exact where these texts are prefixes of the conversation's.
 std::vector<TextSpan> ExampleEncoder::assistant_spans(ChatTemplate const& chat,
@@ -326,9 +428,11 @@ std::string marked_text(Tokenizer const& tokenizer, std::vector<std::int32_t> co
   std::string out;
   for (std::size_t i = 0; i < tokens.size();) {
     bool const masked = (tokens[i] & not_predicted) != 0;
+    if (i > 0 && (tokens[i] & begins_document) != 0) out += "\nrejected: ";
     std::vector<std::int32_t> ids;
-    for (; i < tokens.size() && ((tokens[i] & not_predicted) != 0) == masked; ++i)
-      ids.push_back(tokens[i] & token_id_bits);
+    do ids.push_back(tokens[i++] & token_id_bits);
+    while (i < tokens.size() && ((tokens[i] & not_predicted) != 0) == masked &&
+           (tokens[i] & begins_document) == 0);
     std::string const text = tokenizer.decode(ids);
     out += masked ? text : concat(begin_mark, text, end_mark);
   }

@@ -16,7 +16,14 @@
 namespace tessera::data::detail {
 
 /// The columns of a record.
-enum class ExampleForm { text, prompt_completion, prompt_completion_messages, messages };
+enum class ExampleForm {
+  text,
+  prompt_completion,
+  prompt_completion_messages,
+  messages,
+  preference,
+  preference_messages
+};
 
 /// Encodes records of one form. Used by several threads.
 class ExampleEncoder {
@@ -30,7 +37,8 @@ class ExampleEncoder {
 
   /// "messages (roles and contents)"
   std::string form() const;
-  /// Tokens with flags of each record. Examples without a token in the loss are empty; records that
+  /// Tokens with flags of each record; of preferences the chosen sequence, then the rejected one,
+  /// which begins a document. Examples without a token in the loss are empty; records that
   /// cannot be read are empty too, with the reason in EncodedBatch::broken.
   EncodedBatch encode(Tokenizer const& tokenizer, std::vector<std::string> const& records) const;
 
@@ -40,6 +48,9 @@ class ExampleEncoder {
   Tokens encode_pair(Tokenizer const& tokenizer, std::string const& prompt,
                      std::string const& completion) const;
   Tokens encode_messages(Tokenizer const& tokenizer, ConfigTree const& record) const;
+  Tokens encode_preference(Tokenizer const& tokenizer, ConfigTree const& record) const;
+  Tokens encode_preference_messages(Tokenizer const& tokenizer, ConfigTree const& record) const;
+  Tokens pair_of(Tokens const& prompt, Tokens chosen, Tokens rejected) const;
   std::vector<TextSpan> assistant_spans(ChatTemplate const& chat, Conversation const& conversation,
                                         RenderedChat const& rendered) const;
   std::string with_eos(std::string text) const;

@@ -8,10 +8,10 @@ namespace tessera::kernels {
 namespace {
 
 /// One pass for the maximum, one for the sums: with y = x - max, entropy = log sum e^y - sum y e^y
-/// / sum e^y.
+/// / sum e^y, and the mean logit = max + mean(y).
 template <class T, class Score>
 struct TokenEntropy {
-  float* entropy;
+  float *entropy, *means;
   T const* logits;
   std::int32_t const* targets;
   std::int64_t columns, stride;
@@ -30,31 +30,35 @@ struct TokenEntropy {
       }
     });
     float const row_max = team.max(running_max);
-    float sum = 0.0f, weighted = 0.0f;
+    float sum = 0.0f, weighted = 0.0f, shifted = 0.0f;
     detail::for_chunks(team, counted, [&](std::int64_t c, int n) {
-      float part = 0.0f, weighted_part = 0.0f;
-#pragma omp simd reduction(+ : part, weighted_part)
+      float part = 0.0f, weighted_part = 0.0f, shifted_part = 0.0f;
+#pragma omp simd reduction(+ : part, weighted_part, shifted_part)
       for (int i = 0; i < n; ++i) {
         float const y = score(detail::load(x[c + i])) - row_max, e = detail::fast_exp(y);
         part += e;
         weighted_part += e * y;
+        shifted_part += y;
       }
       sum += part;
       weighted += weighted_part;
+      shifted += shifted_part;
     });
-    float const total = team.sum(sum), total_weighted = team.sum(weighted);
-    if (team.rank() == 0)
-      entropy[row] = counted == 0 ? 0.0f : Kokkos::log(total) - total_weighted / total;
+    float const total = team.sum(sum), total_weighted = team.sum(weighted),
+                total_shifted = team.sum(shifted);
+    if (team.rank() != 0) return;
+    entropy[row] = counted == 0 ? 0.0f : Kokkos::log(total) - total_weighted / total;
+    means[row] = counted == 0 ? 0.0f : row_max + total_shifted / static_cast<float>(columns);
   }
 };
 
 }  // namespace
 
 void token_entropy(Queue& q, CrossEntropyOptions const& options, TensorView entropy,
-                   ConstTensorView logits, ConstTensorView targets) {
+                   TensorView means, ConstTensorView logits, ConstTensorView targets) {
   std::int64_t const rows = entropy.numel();
   if (rows == 0) return;
-  TESSERA_EXPECT(logits.numel() % rows == 0 && targets.numel() == rows);
+  TESSERA_EXPECT(logits.numel() % rows == 0 && targets.numel() == rows && means.numel() == rows);
   std::int64_t const stride = logits.numel() / rows;
   TESSERA_EXPECT(options.vocabulary <= stride);
   detail::with_type(logits.dtype(), "token_entropy", [&](auto of) {
@@ -63,7 +67,7 @@ void token_entropy(Queue& q, CrossEntropyOptions const& options, TensorView entr
       detail::parallel_rows(
           q, "tessera::kernels::token_entropy", rows,
           TokenEntropy<T, decltype(score)>{
-              entropy.as<float>(), logits.as<T>(), targets.as<std::int32_t>(),
+              entropy.as<float>(), means.as<float>(), logits.as<T>(), targets.as<std::int32_t>(),
               options.vocabulary > 0 ? options.vocabulary : stride, stride, score});
     };
     if (options.soft_cap > 0.0f)

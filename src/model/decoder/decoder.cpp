@@ -39,6 +39,20 @@ std::vector<float> read_back(Queue& compute, TensorView from, std::string_view w
   return out;
 }
 
+/// The factors of a loss of rows, from what the head has measured. None of a pass that is planned.
+std::function<std::vector<float>()> factors_of(Queue& compute, Batch const& batch,
+                                               LmHead::Output const& measured) {
+  if (!batch.row_loss) return {};
+  return [&compute, &batch, measured] {
+    auto const values = [&](TensorView from) {
+      return from.empty() ? std::vector<float>()
+                          : read_back(compute, from, "the token losses of a micro-batch");
+    };
+    return batch.row_loss->weigh({values(measured.losses), values(measured.hits),
+                                  values(measured.entropy), values(measured.means)});
+  };
+}
+
 class DecoderCache final : public KeyValueCache {
  public:
   DecoderCache(DecoderParts const& parts, std::int64_t rows, std::int64_t positions,
@@ -185,6 +199,7 @@ PassContext Decoder::begin(Batch const& batch, PassBuffers& place, Queue& comput
                    .dtype = parts_.product_dtype,
                    .batch = batch.rows,
                    .sequence = batch.sequence,
+                   .adapters_on = batch.use_adapters,
                    .stream_dtype = parts_.dtype};
   if (place.rotary)
     pass.rotary = batch.tokens ? place.rotary->stage(pass, pass.sequence, Staging::real,
@@ -212,7 +227,7 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
                           memory::ParamProvider& params, Queue& compute) {
   ArenaScope const scope(place.arena);
   PassContext pass = begin(batch, place, compute);
-  pass.dropout_on = true;
+  pass.dropout_on = settings.dropout;
   pass.fp8 = parts_.fp8;
   pass.recompute = settings.recompute;
   if (pass.recompute == Recompute::block && settings.cpu_checkpointing &&
@@ -228,18 +243,28 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   auto const by_position = [&](bool wanted) {
     return wanted ? pass.allocate_fp32(pass.positions()) : TensorView{};
   };
-  TensorView const losses = by_position(true), hits = by_position(measures),
-                   entropy = by_position(measures);
+  LmHead::Output const measured{.losses = by_position(true),
+                                .hits = by_position(measures),
+                                .entropy = by_position(measures),
+                                .means = by_position(measures)};
   TensorView const stream =
       pass.allocate_stream(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
   if (settings.between_layers) settings.between_layers();
-  train_head(pass, settings.gradient_scale, {losses, stream, hits, entropy}, hidden, inputs,
-             params);
-  if (measures) place.losses.sum(compute, hits, entropy, batch.metrics);
+  LmHead::Output to = measured;
+  to.dhidden = stream;
+  train_head(pass, settings.gradient_scale, to,
+             {hidden, inputs.targets, inputs.loss, factors_of(compute, batch, measured)}, params);
+  if (measures) place.losses.sum(compute, measured.hits, measured.entropy, batch.metrics);
   backward_blocks(pass, settings, stream, params);
   backward_embedding(pass, inputs, stream, params);
-  return place.losses.sum(compute, losses);
+  return loss_of(place, batch, measured.losses, compute);
+}
+
+LossSum Decoder::loss_of(PassBuffers& place, Batch const& batch, ConstTensorView losses,
+                         Queue& compute) const {
+  if (!batch.row_loss) return place.losses.sum(compute, losses);
+  return {std::make_shared<double const>(batch.row_loss->loss()), compute.record()};
 }
 
 TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const& settings,
@@ -272,8 +297,7 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
 }
 
 void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
-                         ConstTensorView hidden, Inputs const& inputs,
-                         memory::ParamProvider& params) const {
+                         LmHead::Input const& from, memory::ParamProvider& params) const {
   HeadWeights const weights =
       acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
   GradientLease const own = params.gradient(head_unit(), pass.compute);
@@ -288,8 +312,7 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
     projection.accumulate = owner.accumulate();
   }
   if (parts_.head.bias()) projection.bias_gradient = own[*parts_.head.bias()];
-  parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to,
-                    {hidden, inputs.targets, inputs.loss});
+  parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to, from);
   params.gradient_complete(head_unit(), pass.compute);
 }
 
@@ -367,21 +390,22 @@ LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::Wei
   auto const by_position = [&](bool wanted) {
     return wanted ? pass.allocate_fp32(pass.positions()) : TensorView{};
   };
-  TensorView const losses = by_position(true),
-                   hits = by_position(measures || (batch.hits && !has_own_head())),
-                   entropy = by_position(measures);
+  LmHead::Output const measured{.losses = by_position(true),
+                                .hits = by_position(measures || (batch.hits && !has_own_head())),
+                                .entropy = by_position(measures),
+                                .means = by_position(measures)};
   TensorView const hidden = run_forward(pass, inputs.tokens, params);
   {
     HeadWeights const weights =
         acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
-    parts_.head.losses(pass, weights.own, weights.projection,
-                       {.losses = losses, .hits = hits, .entropy = entropy},
+    parts_.head.losses(pass, weights.own, weights.projection, measured,
                        {hidden, inputs.targets, inputs.loss});
   }
-  if (measures) place.losses.sum(compute, hits, entropy, batch.metrics);
-  if (batch.hits && !hits.empty())
-    *batch.hits = std::llround(place.losses.sum(compute, hits).value());
-  return place.losses.sum(compute, losses);
+  if (auto const weigh = factors_of(compute, batch, measured)) (void)weigh();
+  if (measures) place.losses.sum(compute, measured.hits, measured.entropy, batch.metrics);
+  if (batch.hits && !measured.hits.empty())
+    *batch.hits = std::llround(place.losses.sum(compute, measured.hits).value());
+  return loss_of(place, batch, measured.losses, compute);
 }
 
 std::unique_ptr<KeyValueCache> Decoder::make_cache(std::int64_t rows, std::int64_t positions,

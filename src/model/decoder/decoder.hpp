@@ -124,8 +124,10 @@ class Decoder final : public CausalLm {
   TensorView forward_keeping(PassContext const& pass, PassSettings const& settings,
                              Inputs const& inputs, memory::ParamProvider& params);
   void train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
-                  ConstTensorView hidden, Inputs const& inputs,
-                  memory::ParamProvider& params) const;
+                  LmHead::Input const& from, memory::ParamProvider& params) const;
+  /// The sum of the token losses, or the loss of the batch's rows.
+  LossSum loss_of(PassBuffers& place, Batch const& batch, ConstTensorView losses,
+                  Queue& compute) const;
   void backward_blocks(PassContext const& pass, PassSettings const& settings, TensorView stream,
                        memory::ParamProvider& params);
   void backward_embedding(PassContext const& pass, Inputs const& inputs, ConstTensorView stream,

@@ -29,7 +29,7 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
     kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
                   pass.in_dtype(pass.dtype, in.values), pass.in_dtype(pass.dtype, weights[weight_]),
                   then);
-  if (lora_) lora_->add_output(pass, weights, out, in.values);
+  if (lora_ && pass.adapters_on) lora_->add_output(pass, weights, out, in.values);
 }
 
 LinearInput Linear::forward_input(PassContext const& pass, ConstTensorView in) const {

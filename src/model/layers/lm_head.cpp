@@ -7,7 +7,6 @@
 #include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/kernels/launch/kernel_times.hpp"
-#include "tessera/kernels/loss/cross_entropy.hpp"
 
 namespace tessera::model::detail {
 namespace {
@@ -82,22 +81,59 @@ LmHead::Buffers LmHead::allocate(PassContext const& pass, std::int64_t rows,
           pass.allocate(chunks.rows, chunks.row)};
 }
 
-void LmHead::score(PassContext const& pass, Projection const& projection, float gradient_scale,
-                   Chunk const& chunk) const {
+LmHead::Chunk LmHead::chunk_of(Output const& to, Input const& from, Buffers const& buffers,
+                               ConstTensorView normed, std::int64_t first, std::int64_t count) {
+  return {first,
+          from.loss,
+          to.losses.rows(first, count),
+          {},
+          buffers.logits.rows(0, count),
+          normed.rows(first, count),
+          from.targets.rows(first, count),
+          part_of(to.hits, first, count),
+          part_of(to.entropy, first, count),
+          part_of(to.means, first, count)};
+}
+
+void LmHead::project(PassContext const& pass, Projection const& projection,
+                     Chunk const& chunk) const {
   kernels::gemm(pass.compute, {.transpose_b = true, .row_c = chunk.logits.dim(1)},
                 first_columns(chunk.logits, options_.vocabulary), chunk.normed, projection.weight,
                 {.bias = projection.bias});
+}
+
+kernels::CrossEntropyOptions LmHead::loss_options(float gradient_scale) const {
+  return {.gradient_scale = gradient_scale,
+          .vocabulary = options_.vocabulary,
+          .soft_cap = static_cast<float>(options_.soft_cap),
+          .label_smoothing = static_cast<float>(options_.label_smoothing),
+          .dynamic = options_.dynamic_loss};
+}
+
+void LmHead::weigh_sequences(PassContext const& pass, std::vector<float> const& factors,
+                             float gradient_scale, Chunk const& chunk) const {
+  std::int64_t const count = chunk.losses.numel();
+  for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+    std::int64_t const sequence = (chunk.first + begin) / pass.sequence;
+    end = std::min(count, (sequence + 1) * pass.sequence - chunk.first);
+    float const factor = factors[static_cast<std::size_t>(sequence)];
+    kernels::cross_entropy(
+        pass.compute, loss_options(gradient_scale * factor), chunk.losses.rows(begin, end - begin),
+        chunk.dlogits.rows(begin, end - begin), chunk.logits.rows(begin, end - begin),
+        chunk.targets.rows(begin, end - begin));
+  }
+}
+
+void LmHead::score(PassContext const& pass, Projection const& projection, float gradient_scale,
+                   Chunk const& chunk) const {
+  project(pass, projection, chunk);
   // a soft cap changes no order
   if (!chunk.hits.empty())
     kernels::top1_hits(pass.compute, chunk.hits, chunk.logits, chunk.targets, options_.vocabulary);
-  kernels::CrossEntropyOptions const options{
-      .gradient_scale = gradient_scale,
-      .vocabulary = options_.vocabulary,
-      .soft_cap = static_cast<float>(options_.soft_cap),
-      .label_smoothing = static_cast<float>(options_.label_smoothing),
-      .dynamic = options_.dynamic_loss};
+  auto const options = loss_options(gradient_scale);
   if (!chunk.entropy.empty())
-    kernels::token_entropy(pass.compute, options, chunk.entropy, chunk.logits, chunk.targets);
+    kernels::token_entropy(pass.compute, options, chunk.entropy, chunk.means, chunk.logits,
+                           chunk.targets);
   TESSERA_VALIDATE(!chunk.loss || options_.soft_cap == 0.0, ConfigError,
                    "a loss of one's own gets logits without a soft cap, but the model's head has "
                    "one of ",
@@ -116,34 +152,27 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
 
 void LmHead::losses(PassContext const& pass, WeightLease const& weights,
                     Projection const& projection, Output const& to, Input const& from) const {
-  ConstTensorView const hidden = from.hidden, targets = from.targets;
-  LogitLoss* const loss = from.loss;
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
-  std::int64_t const rows = hidden.dim(0);
+  std::int64_t const rows = from.hidden.dim(0);
   Projection const product = in_pass_dtype(pass, projection);
   TensorView const normed = pass.allocate(rows, options_.width);
-  norm_.forward(pass, weights, normed, hidden);
-  auto const buffers = allocate(pass, rows, loss);
-  for_chunks(rows, buffers.chunks.rows, [&](std::int64_t begin, std::int64_t count) {
-    score(pass, product, 0.0f,
-          {begin,
-           loss,
-           to.losses.rows(begin, count),
-           {},
-           buffers.logits.rows(0, count),
-           normed.rows(begin, count),
-           targets.rows(begin, count),
-           part_of(to.hits, begin, count),
-           part_of(to.entropy, begin, count)});
+  norm_.forward(pass, weights, normed, from.hidden);
+  score_chunks(pass, product, allocate(pass, rows, from.loss), to, from, normed);
+}
+
+void LmHead::score_chunks(PassContext const& pass, Projection const& projection,
+                          Buffers const& buffers, Output const& to, Input const& from,
+                          ConstTensorView normed) const {
+  for_chunks(normed.dim(0), buffers.chunks.rows, [&](std::int64_t first, std::int64_t count) {
+    score(pass, projection, 0.0f, chunk_of(to, from, buffers, normed, first, count));
   });
 }
 
 void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
                    Projection const& projection, float gradient_scale, Output const& to,
                    Input const& from) const {
-  ConstTensorView const hidden = from.hidden, targets = from.targets;
-  LogitLoss* const loss = from.loss;
+  ConstTensorView const hidden = from.hidden;
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
@@ -151,14 +180,23 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   TensorView const normed = pass.allocate(rows, options_.width);
   TensorView const dnormed = pass.allocate_stream(rows, options_.width);
   Norm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
-  auto const buffers = allocate(pass, rows, loss);
+  auto const buffers = allocate(pass, rows, from.loss);
   std::int64_t const row = buffers.chunks.row;
+  std::vector<float> factors;
+  if (from.factors) {
+    score_chunks(pass, weights, buffers, to, from, normed);
+    factors = from.factors();
+  }
   for_chunks(rows, buffers.chunks.rows, [&](std::int64_t first, std::int64_t count) {
     TensorView const dlogits = buffers.dlogits.rows(0, count);
-    score(pass, weights, gradient_scale,
-          {first, loss, to.losses.rows(first, count), dlogits, buffers.logits.rows(0, count),
-           normed.rows(first, count), targets.rows(first, count), part_of(to.hits, first, count),
-           part_of(to.entropy, first, count)});
+    Chunk chunk = chunk_of(to, from, buffers, normed, first, count);
+    chunk.dlogits = dlogits;
+    if (from.factors) {
+      if (rows > buffers.chunks.rows) project(pass, weights, chunk);  // else they are still there
+      weigh_sequences(pass, factors, gradient_scale, chunk);
+    } else {
+      score(pass, weights, gradient_scale, chunk);
+    }
     TensorView const dpart = first_columns(dlogits, options_.vocabulary);
     kernels::gemm(pass.compute, {.row_a = row}, dnormed.rows(first, count), dpart, weights.weight);
     if (!projection.gradient.empty())

@@ -3,10 +3,13 @@
 /// The complete logits are never in memory, and those of a chunk are in the dtype of products:
 /// their gradients take their place.
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "layers/norm.hpp"
+#include "tessera/kernels/loss/cross_entropy.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/model/layers/batch.hpp"
 
@@ -45,13 +48,17 @@ class LmHead {
     ConstTensorView hidden;     ///< [R, width]
     ConstTensorView targets;    ///< [R] int32; negative: no target
     LogitLoss* loss = nullptr;  ///< null: cross-entropy
+    /// In train(), called once the output's values are known, for the factor of the gradients of
+    /// each sequence. Empty: all are 1.
+    std::function<std::vector<float>()> factors{};
   };
   struct Output {
     TensorView losses;     ///< [R] fp32, overwritten
     TensorView dhidden{};  ///< [R, width], overwritten, scaled by the gradient scale
     /// [R] fp32, overwritten: 1 where the target is the most likely token; or empty.
     TensorView hits{};
-    TensorView entropy{};  ///< [R] fp32, overwritten, of the predictions; or empty
+    TensorView entropy{},
+        means{};  ///< [R] fp32, overwritten, see kernels::token_entropy(); or empty
   };
 
   /// Losses, bit for bit those of train(), and hits unless empty.
@@ -93,10 +100,20 @@ class LmHead {
     LogitLoss* loss = nullptr;
     TensorView losses, dlogits, logits;  ///< dlogits may be empty
     ConstTensorView normed, targets;
-    TensorView hits{}, entropy{};  ///< may be empty
+    TensorView hits{}, entropy{}, means{};  ///< may be empty
   };
+  static Chunk chunk_of(Output const& to, Input const& from, Buffers const& buffers,
+                        ConstTensorView normed, std::int64_t first, std::int64_t count);
+  void project(PassContext const& pass, Projection const& projection, Chunk const& chunk) const;
   void score(PassContext const& pass, Projection const& projection, float gradient_scale,
              Chunk const& chunk) const;
+  kernels::CrossEntropyOptions loss_options(float gradient_scale) const;
+  /// Scores all chunks without gradients.
+  void score_chunks(PassContext const& pass, Projection const& projection, Buffers const& buffers,
+                    Output const& to, Input const& from, ConstTensorView normed) const;
+  /// The gradients of a chunk's logits, those of each sequence times its factor.
+  void weigh_sequences(PassContext const& pass, std::vector<float> const& factors,
+                       float gradient_scale, Chunk const& chunk) const;
   /// The bias's gradient from the logits' @p dlogits [R, row].
   void backward_bias(PassContext const& pass, kernels::GradientTarget const& to,
                      ConstTensorView dlogits) const;

@@ -70,6 +70,7 @@ struct PassContext {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   bool dropout_on = false;
+  bool adapters_on = true;
   bool fp8 = false;  ///< linear layers multiply in fp8
   Recompute recompute = Recompute::none;
   std::uint64_t dropout_seed = 0;
@@ -92,7 +93,7 @@ struct PassContext {
   /// Names the kernels of one part of layer @p layer, for Queue::run_as_graph().
   std::string shape(char const* part, std::size_t layer) const {
     return concat(part, " of layer ", layer, ", ", batch, " x ", sequence,
-                  dropout_on ? ", dropout" : "",
+                  dropout_on ? ", dropout" : "", adapters_on ? "" : ", without adapters",
                   recompute == Recompute::none ? "" : ", recomputing ",
                   recompute == Recompute::none ? "" : name_of(recompute),
                   documents.empty() ? "" : ", documents");

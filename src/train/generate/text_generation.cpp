@@ -49,17 +49,37 @@ std::vector<Tokens> lists_of(ConfigTree const& tree) {
   return out;
 }
 
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
 /// The texts of a job. Rank 0 has the tokenizer.
 class TextGeneration {
  public:
-  TextGeneration(JobContext const& job, TrainingRun const& run)
-      : job_(job), run_(run), stops_(job.arguments.stop_strings), printed_(stops_) {}
+  using Receiver = std::function<void(ConfigTree const& record)>;
+
+  /// @param prompt_file  empty: --prompt, whose text is printed while it grows
+  /// @param receiver     called on rank 0 with each text of a file
+  TextGeneration(JobContext const& job, TrainingRun const& run, fs::path prompt_file,
+                 Receiver receiver)
+      : job_(job),
+        run_(run),
+        prompt_file_(std::move(prompt_file)),
+        receiver_(std::move(receiver)),
+        stops_(job.arguments.stop_strings),
+        printed_(stops_) {}
+
+  /// Collective. @throws StopBetweenLayers
+  std::vector<GeneratedText> texts(StopCheck& stop_check) {
+    read();
+    return generate(run_.model_context(), prompts_, options(stop_check));
+  }
 
   Outcome run(StopCheck& stop_check) {
-    read();
     auto const started = std::chrono::steady_clock::now();
     try {
-      auto const results = generate(run_.model_context(), prompts_, options(stop_check));
+      auto const results = texts(stop_check);
       if (!job_.is_root()) return {};
       if (streams()) finish(results[0]);
       std::size_t tokens = 0;
@@ -80,7 +100,7 @@ class TextGeneration {
 
  private:
   /// One prompt's text is printed while it grows.
-  bool streams() const { return job_.arguments.prompt_file.empty(); }
+  bool streams() const { return prompt_file_.empty(); }
   bool is_end(std::int32_t token) const {
     return std::find(ends_.begin(), ends_.end(), token) != ends_.end();
   }
@@ -89,7 +109,7 @@ class TextGeneration {
   void read() {
     auto const& arguments = job_.arguments;
     auto const lists = comm::broadcast_from_root(job_.comm, [&] {
-      texts_ = streams() ? std::vector{arguments.prompt} : read_prompts(arguments.prompt_file);
+      texts_ = streams() ? std::vector{arguments.prompt} : read_prompts(prompt_file_);
       auto const& tokenizer = *run_.data.tokenizer;
       std::vector<Tokens> out{ends_of_text(run_.source.weights_directory, run_.model->config(),
                                            run_.model->vocabulary_size())};
@@ -135,7 +155,7 @@ class TextGeneration {
         return GrowingText(stops_).stops(text);
       };
     out.after_text = [this](std::size_t prompt, GeneratedText const& result) {
-      if (!streams()) print_record(prompt, result);
+      if (!streams()) give_record(prompt, result);
     };
     return out;
   }
@@ -154,27 +174,22 @@ class TextGeneration {
     print("\n");
   }
 
-  void print_record(std::size_t prompt, GeneratedText const& result) const {
+  void give_record(std::size_t prompt, GeneratedText const& result) const {
     char const* const reason = result.finish == FinishReason::end_of_text ? "eos"
                                : result.finish == FinishReason::stopped   ? "stop"
                                                                           : "length";
     GrowingText text(stops_);
-    print(ConfigTree()
-              .set("prompt", texts_[prompt])
-              .set("text", std::string(text.finish(text_after(prompt, result.tokens))))
-              .set("new_tokens", std::ssize(result.tokens))
-              .set("finish_reason", reason)
-              .dump() +
-          "\n");
-  }
-
-  static void print(std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    receiver_(ConfigTree()
+                  .set("prompt", texts_[prompt])
+                  .set("text", std::string(text.finish(text_after(prompt, result.tokens))))
+                  .set("new_tokens", std::ssize(result.tokens))
+                  .set("finish_reason", reason));
   }
 
   JobContext const& job_;
   TrainingRun const& run_;
+  fs::path prompt_file_;
+  Receiver receiver_;
   std::vector<std::string> stops_;
   GrowingText printed_;
   std::vector<std::string> texts_;  ///< rank 0
@@ -231,7 +246,18 @@ Tokens ends_of_text(fs::path const& model_directory, ConfigTree const& model_con
 Outcome generate_text(JobContext const& job, TrainingRun const& run, StopCheck& stop_check) {
   TESSERA_VALIDATE(!run.source.tokenizer_directory.empty(), UsageError,
                    "--do_generate needs a tokenizer; give --tokenizer_name DIR");
-  return TextGeneration(job, run).run(stop_check);
+  return TextGeneration(job, run, job.arguments.prompt_file,
+                        [](ConfigTree const& record) { print(record.dump() + "\n"); })
+      .run(stop_check);
+}
+
+std::vector<ConfigTree> sample_texts(JobContext const& job, TrainingRun const& run,
+                                     StopCheck& stop_check) {
+  std::vector<ConfigTree> out;
+  TextGeneration(job, run, job.arguments.eval_prompts, [&out](ConfigTree const& record) {
+    out.push_back(record);
+  }).texts(stop_check);
+  return out;
 }
 
 }  // namespace tessera::train

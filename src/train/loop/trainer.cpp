@@ -22,8 +22,10 @@
 #include "tessera/train/loop/save_policy.hpp"
 #include "tessera/train/loop/training_loop.hpp"
 #include "tessera/train/report/used_paths.hpp"
+#include "tessera/train/setup/reference_model.hpp"
 #include "tessera/train/setup/training_setup.hpp"
 #include "tessera/train/step/flops_table.hpp"
+#include "tessera/train/step/preference.hpp"
 #include "tessera/train/step/stop_request.hpp"
 
 namespace tessera::train {
@@ -90,6 +92,23 @@ StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy co
   requests.disk_busy = saves.disk_busy();
   requests.lock_lost = lock && !lock->held();
   return requests;
+}
+
+/// The options that have an effect, and the resolved values.
+TrackedRun tracked_run(config::TrainingArguments const& arguments, TrainingRun const& run) {
+  TrackedRun out{arguments.output_dir, arguments.run_name};
+  if (out.name.empty()) out.name = fs::absolute(out.output_dir / "").parent_path().filename();
+  auto const& table = config::argument_table();
+  for (auto const& option : table.options())
+    if (option.support == config::Support::full)
+      out.parameters.set(option.name, arguments.values.value(table, option.name));
+  auto const resolved = config::describe(run.config);
+  for (auto const& [name, described] : resolved.as_object()) {
+    auto const* value = described.find("value");  // next to its origin
+    out.parameters.set(name, value ? *value : described);
+  }
+  out.parameters.set("model/num_parameters", run.engine->plan().parameter_count());
+  return out;
 }
 
 /// The model is written, but not the last checkpoint.
@@ -176,6 +195,36 @@ PartMakers Trainer::makers() {
                          std::int64_t steps) { return create_schedule(config, steps); }};
 }
 
+void Trainer::prepare_preferences(TrainingRun& run) {
+  auto const& a = job_.arguments;
+  if (a.task != config::Task::dpo) return;
+  reference_ = std::make_unique<ReferenceModel>(job_, run);
+  for (auto* const data : {&run.data.train, &run.data.evaluation, &run.data.test}) {
+    if (!*data) continue;
+    Preference::Reference reference = [this](model::Batch const& batch) {
+      return reference_->log_probabilities(batch);
+    };
+    std::int64_t const samples =
+        data == &run.data.train ? run.config.micro_batch_size : a.per_device_eval_batch_size;
+    if (a.precompute_ref_log_probs)
+      reference = [known =
+                       reference_->log_probabilities(**data, samples)](model::Batch const& batch) {
+        std::vector<double> out;
+        for (std::int64_t i = 0; i < batch.rows; ++i)
+          out.push_back(known[static_cast<std::size_t>(2 * batch.samples[i / 2] + i % 2)]);
+        return out;
+      };
+    preferences_[data] = std::make_unique<Preference>(
+        PreferenceOptions{a.loss_type, a.beta, a.label_smoothing}, std::move(reference));
+  }
+  if (a.precompute_ref_log_probs) reference_.reset();
+}
+
+Preference* Trainer::preference_of(std::optional<data::TokenSequences> const& data) const {
+  auto const found = preferences_.find(&data);
+  return found == preferences_.end() ? nullptr : found->second.get();
+}
+
 std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
                                                    std::optional<data::TokenSequences> const& data,
                                                    StopCheck& stop_check) {
@@ -184,6 +233,7 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
   auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
                                          [&stop_check] { stop_check.ask(); });
   if (run.config.reproducible_world()) out->use_exact_sums();
+  out->set_preference(preference_of(data));
   out->set_prediction_step(
       [this, context](model::Batch const& batch) { return prediction_step(context, batch); });
   return out;
@@ -214,14 +264,17 @@ Outcome Trainer::run() {
   RunLog log(arguments.output_dir, job_.is_root() ? RunLog::Role::writer : RunLog::Role::silent);
   comm::run_on_ranks(job_.comm, job_.is_root(), [&] { open_run_files(run, log); });
   StopCheck stop_check(job_.comm, [] { return StopRequest::signal(); });
+  prepare_preferences(run);
   auto const evaluator = make_evaluator(run, run.data.evaluation, stop_check);
 
   Outcome outcome;
   if (arguments.do_train) outcome = train(run, log, {stop_check, evaluator.get()});
-  if (outcome.code == ExitCode::done && evaluator) outcome = run_evaluation(run, log, *evaluator);
+  if (outcome.code == ExitCode::done && evaluator)
+    outcome = run_evaluation(run, log, {stop_check, evaluator.get()});
   if (outcome.code == ExitCode::done && run.data.test)
     outcome = run_prediction(run, log, stop_check);
   log.summary();
+  if (outcome.code == ExitCode::done) log.end_run();
   job_.status.set("memory", memory_tree(run.weights->memory().swapped));
   if (outcome.code == ExitCode::done && arguments.do_generate)
     outcome = generate_text(job_, run, stop_check);
@@ -232,6 +285,11 @@ Outcome Trainer::run() {
 /// Once nothing can be refused any more: removes the previous run's files and opens metrics.jsonl.
 void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
   auto const& arguments = job_.arguments;
+  if (!arguments.eval_prompts.empty()) {
+    TESSERA_VALIDATE(!run.source.tokenizer_directory.empty(), UsageError,
+                     "--eval_prompts needs a tokenizer; give --tokenizer_name DIR");
+    read_prompts(arguments.eval_prompts);  // a file that cannot be read is refused before a step
+  }
   if (arguments.do_train) {
     if (run.starts_over) remove_previous_run(arguments.output_dir);
     job_.status.training_begins(name_of_job(), run.own_checkpoint);
@@ -242,9 +300,8 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
   if (arguments.do_train || arguments.do_eval)
     log.open_metrics(arguments.do_train ? run.state.first_step : INT64_MAX);
   auto const& r = run.config.reporting;
-  if (arguments.do_train &&
-      !(r.tensorboard.empty() && r.csv.empty() && r.trainer_tensorboard.empty()))
-    log.open_monitors(r, {run.state.first_step, run.state.samples});
+  if (arguments.do_train && r.has_monitors())
+    log.open_monitors(r, {run.state.first_step, run.state.samples, tracked_run(arguments, run)});
 }
 
 Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
@@ -264,6 +321,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   of_step.loss = [this, context = run.model_context()](model::Batch const& batch) {
     return compute_loss(context, batch);
   };
+  of_step.preference = preference_of(run.data.train);
   of_step.requests = [&] {
     return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
   };
@@ -277,7 +335,11 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   options.training_step = [&](std::int64_t at, double learning_rate) {
     return training_step(at, [&] { return step.run(at, *run.sampler, learning_rate); });
   };
-  options.evaluation = [&](std::int64_t at) { return evaluate_and_report(at, *between.evaluator); };
+  options.evaluation = [&](std::int64_t at) {
+    if (!arguments.eval_prompts.empty())
+      log.samples(at, sample_texts(job_, run, between.stop_check));
+    return evaluate_and_report(at, *between.evaluator);
+  };
   TrainingLoop loop(std::move(options),
                     {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
                      saves, log, job_.status, deadline_, between.stop_check, of_step.requests});
@@ -342,9 +404,11 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
     report_flops(run, profiled_step(run, step, outcome, job_.comm.size()), timer);
 }
 
-Outcome Trainer::run_evaluation(TrainingRun const& run, RunLog& log, Evaluator& evaluator) try {
+Outcome Trainer::run_evaluation(TrainingRun const& run, RunLog& log, Between const& between) try {
   std::int64_t const step = run.sampler ? last_step_ : run.state.first_step - 1;
-  auto const result = evaluate_and_report(step, evaluator);
+  if (!job_.arguments.eval_prompts.empty())
+    log.samples(step, sample_texts(job_, run, between.stop_check));
+  auto const result = evaluate_and_report(step, *between.evaluator);
   log.evaluation(step, run.sampler ? epochs_after(*run.sampler, step) : 0.0, result);
   return {};
 } catch (StopBetweenLayers const& e) {

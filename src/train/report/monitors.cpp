@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -16,9 +15,11 @@
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/process.hpp"
+#include "tessera/train/report/protobuf.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
+using namespace protobuf;
 namespace {
 
 /// The header, and on a resume the rows up to @p samples.
@@ -45,7 +46,10 @@ Monitors::Monitors(config::Reporting const& reporting, Start const& start)
     deepspeed_ = std::make_unique<EventFile>(reporting.tensorboard,
                                              start.first_step > 1 ? samples_before_ + 1 : 1);
   if (!reporting.trainer_tensorboard.empty())
-    trainer_ = std::make_unique<EventFile>(reporting.trainer_tensorboard, start.first_step);
+    trackers_.push_back(
+        std::make_unique<EventFile>(reporting.trainer_tensorboard, start.first_step));
+  if (reporting.wandb) trackers_.push_back(wandb_run(start.run, start.first_step));
+  if (reporting.mlflow) trackers_.push_back(mlflow_run(start.run, start.first_step));
   if (csv_.empty()) return;
   std::error_code error;
   fs::create_directories(csv_, error);
@@ -63,7 +67,15 @@ void Monitors::samples(std::int64_t samples, std::vector<Scalar> const& scalars)
 }
 
 void Monitors::steps(std::int64_t step, std::vector<Scalar> const& scalars) {
-  if (trainer_) trainer_->write(step, scalars);
+  for (auto const& tracker : trackers_) tracker->write(step, scalars);
+}
+
+void Monitors::text(std::int64_t step, std::string const& tag, std::string const& text) {
+  for (auto const& tracker : trackers_) tracker->write_text(step, tag, text);
+}
+
+void Monitors::end() {
+  for (auto const& tracker : trackers_) tracker->end();
 }
 
 void Monitors::append_row(std::int64_t samples, Scalar const& scalar) {
@@ -83,62 +95,23 @@ void Monitors::append_row(std::int64_t samples, Scalar const& scalar) {
 
 namespace {
 
-/// CRC-32C (Castagnoli), reflected.
-std::array<std::uint32_t, 256> crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < table.size(); ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) ? 0x82F63B78u : 0u);
-    table[i] = value;
-  }
-  return table;
-}
-
-std::uint32_t crc32c(std::string const& bytes) {
-  static auto const table = crc_table();
-  std::uint32_t crc = 0xFFFFFFFFu;
-  for (char const c : bytes) crc = table[(crc ^ static_cast<unsigned char>(c)) & 0xFF] ^ (crc >> 8);
-  return crc ^ 0xFFFFFFFFu;
-}
-
-/// Integers and floating-point numbers in little-endian order.
-template <class Number>
-std::string little_endian(Number number) {
-  std::string out(sizeof number, '\0');
-  std::memcpy(out.data(), &number, sizeof number);
-  return out;
-}
+constexpr std::uint32_t castagnoli = 0x82F63B78u;
 
 std::string masked_crc(std::string const& bytes) {
-  std::uint32_t const crc = crc32c(bytes);
+  std::uint32_t const crc = crc32(bytes, castagnoli);
   return little_endian(((crc >> 15) | (crc << 17)) + 0xA282EAD8u);
-}
-
-// Protocol buffers: a field is its number and wire type, then the value.
-enum class Wire { varint = 0, bytes8 = 1, text = 2, bytes4 = 5 };
-
-std::string varint(std::uint64_t value) {
-  std::string out;
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7F) | 0x80);
-  return out + static_cast<char>(value);
-}
-std::string key(int field, Wire wire) {
-  return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire));
-}
-std::string text_field(int field, std::string const& text) {
-  return key(field, Wire::text) + varint(text.size()) + text;
 }
 
 /// tensorflow.Event: wall_time 1, step 2, file_version 3, summary 5, session_log 7.
 std::string event(std::int64_t step, std::string const& content) {
   double const now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return key(1, Wire::bytes8) + little_endian(now) + key(2, Wire::varint) +
-         varint(static_cast<std::uint64_t>(step)) + content;
+  return key(1, Wire::bytes8) + little_endian(now) +
+         varint_field(2, static_cast<std::uint64_t>(step)) + content;
 }
 
 /// tensorflow.Summary of values {tag 1, simple_value 2}.
-std::string summary(std::vector<Scalar> const& scalars) {
+std::string scalar_summary(std::vector<Scalar> const& scalars) {
   std::string out;
   for (auto const& scalar : scalars)
     out += text_field(1, text_field(1, scalar.tag) + key(2, Wire::bytes4) +
@@ -166,8 +139,7 @@ EventFile::EventFile(std::filesystem::path const& directory, std::int64_t first_
   if (descriptor_ < 0) throw IoError(with_errno("cannot open " + file_.string(), errno));
   append(event(0, text_field(3, "brain.Event:2")));
   constexpr std::uint64_t session_start = 1;
-  if (first_step > 1)
-    append(event(first_step, text_field(7, key(1, Wire::varint) + varint(session_start))));
+  if (first_step > 1) append(event(first_step, text_field(7, varint_field(1, session_start))));
 }
 
 EventFile::~EventFile() {
@@ -175,7 +147,17 @@ EventFile::~EventFile() {
 }
 
 void EventFile::write(std::int64_t step, std::vector<Scalar> const& scalars) {
-  append(event(step, summary(scalars)));
+  append(event(step, scalar_summary(scalars)));
+}
+
+/// tensorflow.Summary of one value {tag 1, tensor 8, metadata 9} for the text plugin; the tensor is
+/// {dtype 1: DT_STRING, string_val 8} without dimensions.
+void EventFile::write_text(std::int64_t step, std::string const& tag, std::string const& text) {
+  constexpr std::uint64_t dt_string = 7;
+  std::string const metadata = text_field(1, text_field(1, "text"));
+  append(event(step, text_field(5, text_field(1, text_field(1, tag) + text_field(9, metadata) +
+                                                     text_field(8, varint_field(1, dt_string) +
+                                                                       text_field(8, text))))));
 }
 
 void EventFile::append(std::string const& data) {

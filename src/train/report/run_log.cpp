@@ -16,6 +16,15 @@
 namespace tessera::train {
 namespace {
 
+/// Names and values; none where there are no pairs.
+std::vector<std::pair<std::string, double>> named(std::optional<PreferenceMetrics> const& of) {
+  std::vector<std::pair<std::string, double>> out;
+  if (!of) return out;
+  for (std::size_t i = 0; i < of->values.size(); ++i)
+    out.emplace_back(PreferenceMetrics::names[i], of->values[i]);
+  return out;
+}
+
 /// The members of a split's results, named as Trainer names them.
 ConfigTree results_of(std::string const& split, EvaluationResult const& result) {
   ConfigTree out;
@@ -26,12 +35,21 @@ ConfigTree results_of(std::string const& split, EvaluationResult const& result) 
   if (result.entropy)
     out.set(split + "_mean_token_accuracy", result.accuracy.value_or(0.0))
         .set(split + "_entropy", *result.entropy);
+  for (auto const& [name, value] : named(result.preferences)) out.set(split + "_" + name, value);
   out.set(split + "_samples_per_second", static_cast<double>(result.samples) / result.seconds)
       .set(split + "_steps_per_second", static_cast<double>(result.passes) / result.seconds);
   return out;
 }
 
+std::string text_of(PreferenceMetrics const& metrics) {
+  std::vector<std::string> out;
+  for (auto const& [name, value] : named(metrics))
+    out.push_back(fmt::format("{} {:.4f}", name, value));
+  return join(out);
+}
+
 std::string quality_text(EvaluationResult const& result) {
+  if (result.preferences) return text_of(*result.preferences);
   return concat("perplexity ", fixed_text(result.perplexity, 2),
                 result.accuracy ? ", accuracy " + fixed_text(*result.accuracy, 4) : "");
 }
@@ -104,6 +122,8 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
         .set("mean_token_accuracy", e->accuracy)
         .set("num_tokens", record.tokens)
         .set("padding", padding_share(e->tokens, e->positions));
+  if (outcome.examples)
+    for (auto const& [name, value] : named(outcome.examples->preferences)) tree.set(name, value);
   metrics_->write(tree);
 }
 
@@ -141,6 +161,8 @@ void RunLog::write_line(StepRecord const& record, double tokens_per_second) {
                      examples.entropy / examples.micro_steps,
                      examples.accuracy / examples.micro_steps, with_commas(record.tokens),
                      100.0 * padding_share(examples.tokens, examples.positions)));
+  auto const preferences = examples.preferences_mean();
+  if (preferences) info(text_of(*preferences));
   if (!monitors_) return;
   std::vector<Scalar> scalars{{"train/loss", loss},
                               {"train/grad_norm", outcome.update.grad_norm},
@@ -151,6 +173,7 @@ void RunLog::write_line(StepRecord const& record, double tokens_per_second) {
                    {{"train/entropy", examples.entropy / examples.micro_steps},
                     {"train/mean_token_accuracy", examples.accuracy / examples.micro_steps},
                     {"train/num_tokens", static_cast<double>(record.tokens)}});
+  for (auto const& [name, value] : named(preferences)) scalars.push_back({"train/" + name, value});
   if (options_.counts_input_tokens)
     scalars.push_back({"train/num_input_tokens_seen", static_cast<double>(record.tokens)});
   monitors_->steps(record.step, scalars);
@@ -163,6 +186,17 @@ void RunLog::ExampleSums::add(ExampleMetrics const& of_step) {
   micro_steps += count;
   tokens += of_step.tokens;
   positions += of_step.positions;
+  if (!of_step.preferences) return;
+  if (!preferences) preferences.emplace();
+  for (std::size_t i = 0; i < preferences->values.size(); ++i)
+    preferences->values[i] += of_step.preferences->values[i] * count;
+}
+
+std::optional<PreferenceMetrics> RunLog::ExampleSums::preferences_mean() const {
+  auto out = preferences;
+  if (out)
+    for (double& value : out->values) value /= micro_steps;
+  return out;
 }
 
 void RunLog::step(StepRecord const& record) {
@@ -212,6 +246,7 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
         .set("perplexity", result.perplexity);
     if (result.accuracy) line.set("eval_accuracy", *result.accuracy);
     if (result.entropy) line.set("eval_entropy", *result.entropy);
+    for (auto const& [name, value] : named(result.preferences)) line.set("eval_" + name, value);
     metrics_->write(line);
   }
   if (monitors_) {
@@ -220,11 +255,27 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
                                 {"eval/runtime", result.seconds}};
     if (result.accuracy) scalars.push_back({"eval/accuracy", *result.accuracy});
     if (result.entropy) scalars.push_back({"eval/entropy", *result.entropy});
+    for (auto const& [name, value] : named(result.preferences))
+      scalars.push_back({"eval/" + name, value});
     monitors_->steps(step, scalars);
   }
   auto results = results_of("eval", result);
   results.set("epoch", epoch).set("perplexity", result.perplexity);
   write_results(output_dir_, "eval", results);
+}
+
+void RunLog::samples(std::int64_t step, std::vector<ConfigTree> const& records) {
+  if (role_ == Role::silent) return;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    auto const &prompt = records[i].at("prompt"), &text = records[i].at("text");
+    info(fmt::format("sample after step {}: {} {}", step, prompt.dump(), text.dump()));
+    if (monitors_)
+      monitors_->text(step, fmt::format("eval/samples/{}", i),
+                      prompt.as_string() + text.as_string());
+  }
+  if (metrics_)
+    metrics_->write(
+        ConfigTree::object().set("step", step).set("samples", ConfigTree::Array(records)));
 }
 
 void RunLog::prediction(EvaluationResult const& result) {
@@ -301,6 +352,10 @@ std::string RunLog::files_text() const {
   std::sort(results.begin(), results.end());
   out.insert(out.end(), results.begin(), results.end());
   return join(out);
+}
+
+void RunLog::end_run() {
+  if (monitors_) monitors_->end();
 }
 
 void RunLog::clear_status_line() {

@@ -48,7 +48,7 @@ class Loader {
                          (!arguments_.do_train && !arguments_.validation_file.empty()),
                      UsageError, "no text is named; give --train_file FILE",
                      arguments_.do_eval ? " or --validation_file FILE" : "");
-    bool const examples = arguments_.task == config::Task::sft;
+    bool const examples = arguments_.task != config::Task::clm;
     tokenizer_directory_ = source.tokenizer_directory;
     load_sequences(examples ? 0 : block_size(model_max_length));
     if (is_root()) identify(source);
@@ -112,7 +112,9 @@ class Loader {
 
   /// The rows of examples. Documents of packed rows are no longer than the rows.
   void lay_out(data::TokenSequences& sequences, data::SequenceRequest const& request) const {
-    sequences.set_layout({arguments_.padding_free, arguments_.pad_to_multiple_of});
+    sequences.set_layout({.flat = arguments_.padding_free,
+                          .multiple_of = arguments_.pad_to_multiple_of,
+                          .per_sample = request.examples->preferences ? 2 : 1});
     TESSERA_VALIDATE(sequences.length() <= model_.max_positions(), ConfigError, "an example of ",
                      request.text.string(), " has ", sequences.length(),
                      " tokens but the model has ", model_.max_positions(),
@@ -132,6 +134,7 @@ class Loader {
     out.eos_token = a.eos_token;
     out.tokenizer_directory = tokenizer_directory_;
     out.chat_template = a.chat_template_path;
+    out.preferences = a.task == config::Task::dpo;
     if (packs)
       out.packing = a.packing_strategy == config::PackingStrategy::bfd ? data::Packing::bfd
                     : a.packing_strategy == config::PackingStrategy::wrapped
@@ -167,7 +170,7 @@ class Loader {
     int const percent = split ? static_cast<int>(arguments_.validation_split_percentage) : 0;
     using Kind = data::RecordPart::Kind;
     request.mixture = arguments_.data_mixture;
-    if (arguments_.task == config::Task::sft)
+    if (arguments_.task != config::Task::clm)
       request.examples = example_options(arguments_.packing);
     if (arguments_.do_train) {
       request.text = arguments_.train_file;
@@ -196,10 +199,10 @@ class Loader {
   }
 
   /// Whether records of train_file validate. run_clm.py takes them even from runs that evaluate
-  /// nothing, SFTTrainer never does.
+  /// nothing, TRL's trainers never do.
   bool splits_train_file() const {
     return arguments_.validation_file.empty() &&
-           (arguments_.task != config::Task::sft || arguments_.do_eval);
+           (arguments_.task == config::Task::clm || arguments_.do_eval);
   }
 
   data::TextColumn column_of(data::SequenceRequest const& request) const {

@@ -85,10 +85,11 @@ void round_to(Dtype dtype, float* values, std::int64_t numel) {
                                      : static_cast<float>(float16(values[i]));
 }
 
-/// The longest row of these sequences, and whether they are examples.
-void plan_rows(PlannedPasses& passes, std::int64_t& longest,
+/// Counts the rows of @p rows samples and their longest, and says whether they are examples.
+void plan_rows(PlannedPasses& passes, std::int64_t& rows, std::int64_t& longest,
                data::TokenSequences const& sequences) {
   auto const& layout = sequences.layout();
+  rows *= layout.per_sample;
   longest = ceil_divide(sequences.length(), layout.multiple_of) * layout.multiple_of;
   passes.flat = layout.flat;
   passes.measures_tokens = sequences.holds_examples();
@@ -198,7 +199,7 @@ void TrainingSetup::find_batch_size() {
   passes.recompute = job_.arguments.recompute;
   passes.cpu_checkpointing = config.cpu_checkpointing;
   passes.train_rows = std::min(config.micro_batch_size, run_.data.train->count());
-  plan_rows(passes, passes.train_sequence, *run_.data.train);
+  plan_rows(passes, passes.train_rows, passes.train_sequence, *run_.data.train);
   std::int64_t const rows = fitting_train_rows(*run_.model, *run_.compute, job_.comm, passes);
   if (rows == passes.train_rows) return;
   if (job_.is_root())
@@ -227,15 +228,15 @@ void TrainingSetup::reserve_memory_of_passes() {
   passes.cpu_checkpointing = run_.config.cpu_checkpointing;
   if (run_.sampler) {
     passes.train_rows = std::min(run_.config.micro_batch_size, run_.data.train->count());
-    plan_rows(passes, passes.train_sequence, *run_.data.train);
+    plan_rows(passes, passes.train_rows, passes.train_sequence, *run_.data.train);
   }
   for (auto const* data : {&run_.data.evaluation, &run_.data.test}) {
     if (!*data) continue;
     std::int64_t const ranks = run_.mesh->data_size(), count = (*data)->count();
-    passes.evaluation_rows =
-        std::max(passes.evaluation_rows,
-                 std::min(job_.arguments.per_device_eval_batch_size, ceil_divide(count, ranks)));
-    plan_rows(passes, passes.evaluation_sequence, **data);
+    std::int64_t rows =
+        std::min(job_.arguments.per_device_eval_batch_size, ceil_divide(count, ranks));
+    plan_rows(passes, rows, passes.evaluation_sequence, **data);
+    passes.evaluation_rows = std::max(passes.evaluation_rows, rows);
   }
   activation_bytes_ = reserve_activations(*run_.model, *run_.compute, job_.comm, passes);
   host_checkpoint_bytes_ = host_checkpoint_bytes(*run_.model, *run_.compute, passes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "tessera/core/exact_sum.hpp"
 #include "tessera/data/sampling/batch_loader.hpp"
 #include "tessera/data/sampling/sampler.hpp"
+#include "tessera/train/step/preference.hpp"
 #include "tessera/train/step/training_step.hpp"
 
 namespace tessera::train {
@@ -45,10 +47,12 @@ Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
   model::Batch batch = batch_of(loaded);
   batch.hits = &hits;
   if (sequences_.holds_examples()) batch.metrics = &metrics;
+  if (preference_) preference_->begin(batch);
   out.losses = prediction_step_
                    ? prediction_step_(batch)
                    : context_.model.evaluate(batch, context_.weights, context_.compute).value();
-  out.predictions = context_.model.predictions(batch);
+  out.predictions = preference_ ? count : context_.model.predictions(batch);
+  if (preference_) out.pairs = preference_->sums().values();
   out.entropy = metrics.entropy ? metrics.entropy->value() : NAN;
   out.hits = hits == not_counted ? NAN : static_cast<double>(hits);
   return out;
@@ -73,6 +77,8 @@ void Evaluator::add_passes(EvaluationResult& result, Sums& sums, ExactSum& losse
     sums.predictions += of_pass.predictions;
     sums.hits += of_pass.hits;
     sums.entropy += of_pass.entropy;
+    sums.pairs.resize(of_pass.pairs.size());
+    std::ranges::transform(sums.pairs, of_pass.pairs, sums.pairs.begin(), std::plus<>());
   }
 }
 
@@ -94,6 +100,15 @@ EvaluationResult Evaluator::evaluate() {
     result.accuracy = hits / predictions;
   if (double const entropy = over_ranks(sums.entropy); !std::isnan(entropy))
     result.entropy = entropy / predictions;
+  if (preference_) {
+    sums.pairs.resize(PreferenceSums::count);
+    comm::all_reduce_values(context_.data_ranks(), sums.pairs, comm::ReduceOp::sum);
+    auto const pairs = PreferenceSums::of(sums.pairs.data());
+    result.preferences = pairs.means();
+    result.accuracy = pairs.accuracy();
+    result.entropy =
+        result.entropy.value_or(0.0) * predictions / (pairs.chosen_tokens + pairs.rejected_tokens);
+  }
   result.perplexity = result.loss < 700.0 ? std::exp(result.loss) : INFINITY;
   result.seconds = seconds_since(started);
   return result;

@@ -51,12 +51,14 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   outcome.data_seconds = seconds_since(started);
   outcome.samples = sampler.samples(step - 1);
   if (sequences_.holds_examples()) outcome.examples = count_examples(micro_batches);
-  outcome.tokens = outcome.examples
+  outcome.tokens = options_.preference ? outcome.samples
+                   : outcome.examples
                        ? std::max<std::int64_t>(std::llround(outcome.examples->predicted_sum()), 1)
                        : predictions(outcome.samples, micro_batches);
   outcome.learning_rate = learning_rate;
 
   model::PassSettings settings;
+  settings.dropout = !options_.preference;
   settings.dropout_seed = options_.dropout_seed;
   settings.step = static_cast<std::uint64_t>(step);
   settings.gradient_scale =
@@ -70,6 +72,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   engine_.begin_step();
   std::vector<model::LossSum> losses;
   std::vector<model::TokenMetrics> metrics(micro_batches.size());
+  preferences_.assign(micro_batches.size(), {});
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     int const index = static_cast<int>(i), count = static_cast<int>(micro_batches.size());
     if (micro_batches[i].samples == 0) {
@@ -82,6 +85,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
         sampler.first_row(step - 1, index, Rank(context_.mesh.data_coordinate()));
     losses.push_back(micro_step(micro_batches[i], first_row, settings,
                                 outcome.examples ? &metrics[i] : nullptr));
+    if (options_.preference) preferences_[i] = options_.preference->sums();
   }
   outcome.update = engine_.finish_step(learning_rate, values(losses, seconds_since(started)));
   if (options_.timer) {
@@ -90,6 +94,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   }
 
   if (outcome.examples) add_metrics(*outcome.examples, metrics);
+  if (options_.preference) add_preferences(*outcome.examples);
   auto const& sums = outcome.update.sums;
   outcome.loss = sums.addends / static_cast<double>(outcome.tokens);
   if (options_.requests) outcome.requests = requests_of(sums.counts, context_.mesh.size());
@@ -148,6 +153,22 @@ void TrainingStep::add_metrics(ExampleMetrics& to,
   }
 }
 
+void TrainingStep::add_preferences(ExampleMetrics& to) const {
+  std::vector<double> values;
+  for (auto const& sums : preferences_)
+    for (double const value : sums.values()) values.push_back(value);
+  comm::all_reduce_values(context_.data_ranks(), values, comm::ReduceOp::sum);
+  auto const micro_steps = static_cast<double>(preferences_.size());
+  auto& mean = to.preferences.emplace();
+  to.accuracy = 0.0;
+  for (std::size_t i = 0; i < preferences_.size(); ++i) {
+    auto const sums = PreferenceSums::of(values.data() + i * PreferenceSums::count);
+    to.accuracy += sums.accuracy() / micro_steps;
+    for (std::size_t k = 0; k < mean.values.size(); ++k)
+      mean.values[k] += sums.means().values[k] / micro_steps;
+  }
+}
+
 /// What all ranks must know of the step travels with its gradient norm. The host waits for the
 /// losses, on a device for the end of the last backward pass.
 zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
@@ -182,6 +203,7 @@ model::LossSum TrainingStep::micro_step(data::LoadedBatch const& samples,
   batch.first_global_row = first_global_row;
   batch.metrics = metrics;
   if (options_.loss) batch.loss = options_.loss(batch);
+  if (options_.preference) options_.preference->begin(batch);
   if (options_.timer) options_.timer->begin_passes();
   auto const loss = context_.model.train(batch, settings, engine_, context_.compute);
   if (options_.timer) options_.timer->end_passes();

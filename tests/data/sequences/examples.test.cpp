@@ -103,6 +103,19 @@ TEST_F(Chats, HaveTheLossOnTheAssistantsMessages) {
   EXPECT_EQ(shown({two_turns}), Texts{"u:1;a:[[2;]]u:3;a:[[4;]]"}) << "by prefixes";
 }
 
+TEST_F(Chats, OfPreferencesShareTheirFirstMessages) {
+  options_.preferences = true;
+  EXPECT_EQ(shown({R"({"prompt": [{"role": "user", "content": "1"}],
+                       "chosen": [{"role": "assistant", "content": "2"}],
+                       "rejected": [{"role": "assistant", "content": "3"}]})"}),
+            Texts{"u:1;a:[[2;]]\nrejected: u:1;a:[[3;]]"});
+  EXPECT_EQ(
+      shown(
+          {R"({"chosen": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}],
+                     "rejected": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "3"}]})"}),
+      Texts{"u:1;a:[[2;]]\nrejected: u:1;a:[[3;]]"});
+}
+
 TEST_F(Chats, NameTheRolesThatATemplateRefuses) {
   Texts const records{two_turns, R"({"messages": [{"role": "user", "content": "1"},
                                                   {"role": "tool", "content": "2"}]})",
@@ -114,6 +127,25 @@ TEST_F(Chats, NameTheRolesThatATemplateRefuses) {
   EXPECT_THAT(batch.broken[0].second, HasSubstr("(roles: user, tool)"));
   EXPECT_THAT(batch.broken[1].second, HasSubstr("message 1 of 'messages' has the role 'robot'"));
   EXPECT_THAT(batch.broken[2].second, HasSubstr("(role user) has no content"));
+}
+
+TEST_F(Examples, OfPreferencesAreTwoSequences) {
+  options_.preferences = true;
+  EXPECT_EQ(shown({R"({"prompt": "1 2", "chosen": " 3", "rejected": "ab!"})"}),
+            Texts{"1 2[[ 3!]]\nrejected: 1 2[[ab!]]"});
+  // without a prompt: what both begin with, as complete characters and without a space at the end;
+  // the last character of the shorter one is no prompt
+  EXPECT_EQ(
+      shown({R"({"chosen": "1 b", "rejected": "1 cd"})", R"({"chosen": "1é", "rejected": "1è"})",
+             R"({"chosen": "12", "rejected": "123"})"}),
+      (Texts{"1[[ b!]]\nrejected: 1[[ cd!]]", "1[[é!]]\nrejected: 1[[è!]]",
+             "1[[2!]]\nrejected: 1[[23!]]"}));
+  options_.max_length = 3;
+  EXPECT_EQ(shown({R"({"prompt": "12", "chosen": "34", "rejected": ""})",
+                   R"({"prompt": "123", "chosen": "4", "rejected": "5"})"}),
+            (Texts{"12[[3]]\nrejected: 12[[!]]", ""}));
+  EXPECT_THAT(error_of<DataError>([&] { encoder(R"({"prompt": "x", "chosen": "y"})"); }),
+              HasSubstr("--task dpo reads chosen and rejected"));
 }
 
 TEST_F(Examples, LongerThanTheLimitAreCutOrEmpty) {

@@ -1,8 +1,11 @@
 """What a run reports, which checkpoint is the best, and where the configuration may come from."""
 import json
+import os
 import pathlib
 import struct
+import subprocess
 import sys
+import zlib
 
 from support import refused, zero
 
@@ -93,6 +96,27 @@ def tensorboard_reads_event_files(b):
     assert all(near(e.value, loss) for e, loss in zip(losses, b.losses("run")))
 
 
+def evaluations_continue_prompts(b):
+    """Samples of every evaluation, on ranks that share the weights; those after the training are what --do_generate prints."""
+    prompts = b.work / "prompts.txt"
+    prompts.write_text("The ship\nA \"quoted\" word\n")
+    words = dict(deepspeed=b.config("ds.json", zero(3)), validation_file=str(b.text), do_eval=True, eval_strategy="steps", eval_steps=2, max_steps=4,
+                 eval_prompts=str(prompts), prompt_file=str(prompts), do_generate=True, max_new_tokens=8)
+    done = b.train(2, b.common("run", **words) + ["--report_to", "tensorboard", "wandb"])
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    samples = {m["step"]: m["samples"] for m in b.metrics("run") if "samples" in m}
+    assert sorted(samples) == [2, 4] and samples[4] == printed and samples[2] != samples[4], (samples, printed)
+    text = printed[0]["prompt"] + printed[0]["text"]
+    assert f"sample after step 4: {json.dumps(printed[0]['prompt'])} " in done.stderr, done.stderr
+    (events,) = (b.work / "run/runs").iterdir()
+    assert text.encode() in events.read_bytes() and b"eval/samples/1" in events.read_bytes()
+    (file,) = (b.work / "run/wandb").glob("*/run-*.wandb")
+    assert [row["eval/samples/0"] for row in wandb_rows(wandb_records(file)) if "eval/samples/0" in row][-1] == text
+    words.update(eval_prompts=str(b.work / "missing.txt"))
+    refused(b, 74, b.common("missing", **words), "cannot read the prompts in")
+    refused(b, 64, b.common("no", do_eval=None, eval_prompts=str(prompts)), "--eval_prompts are continued by evaluations")
+
+
 def best_checkpoint_is_kept_and_exported(b):
     words = dict(eval_strategy="steps", eval_steps=1, save_strategy="best", load_best_model_at_end=True, greater_is_better=True,
                  early_stopping_patience=3, save_total_limit=1)
@@ -159,3 +183,137 @@ def configuration_can_be_explained(b):
     assert "polyline" in picture.read_text()
     wrong = b.tool(["config", "check", "--", "--bf16", "--max_steps", "5", "--num_train_epochs", "1"])
     assert "warning: --max_steps overrides --num_train_epochs" in wrong.stderr, wrong.stderr
+
+
+def wandb_records(file):
+    """The records of a .wandb file: field number of the content, and its fields. LevelDB's log format with zlib's checksums."""
+    log = file.read_bytes()
+    assert log[:7] == b":W&B\xe1\xbe\x00", log[:7]
+    at, data, records = 7, b"", []
+    while at < len(log):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+        checksum, length, kind = struct.unpack_from("<IHB", log, at)
+        content = log[at + 7:at + 7 + length]
+        assert zlib.crc32(bytes([kind]) + content) == checksum and (kind in (1, 2)) == (data == b""), (at, kind)
+        assert at // 32768 == (at + 6 + length) // 32768, "a fragment crosses the border of a block"
+        data += content
+        at += 7 + length
+        if kind in (1, 4):
+            records.append([(field, value) for field, value in protobuf_fields(data)])
+            data = b""
+    assert [record[0] for record in records] == [(1, i + 1) for i in range(len(records))], "records are numbered"
+    return [record[1] for record in records]
+
+
+def protobuf_fields(data):
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        assert key & 7 in (0, 2), key
+        value = varint()
+        if key & 7 == 2:
+            value, at = data[at:at + value], at + value
+        yield key >> 3, value
+
+
+def wandb_rows(records):
+    """The values of each history row."""
+    rows = []
+    for field, content in records:
+        if field == 2:
+            items = [dict(protobuf_fields(item)) for number, item in protobuf_fields(content) if number == 1]
+            rows.append({item[2].decode(): json.loads(item[16]) for item in items})
+    return rows
+
+
+def trackers_read_the_run(b):
+    """W&B's offline run and MLflow's file store have the values of metrics.jsonl, each step once, also after a resume that repeats steps."""
+    words = dict(run_name="a \"run\"", save_strategy="steps", save_steps=2, eval_strategy="steps", eval_steps=3,
+                 validation_file=str(b.text), do_eval=True, warmup_steps=1)
+    environment = dict(b.environment(), WANDB_PROJECT="tests", WANDB_TAGS="one,two", MLFLOW_EXPERIMENT_NAME="tests")
+    run = b.work / "run"
+
+    def train(**more):
+        flags = b.common("run", **{**words, **more}) + ["--report_to", "wandb", "mlflow"]
+        done = subprocess.run(b.command(2, flags), env=environment, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    log = train(max_steps=5)
+    (directory,) = (run / "wandb").iterdir()
+    assert f"wandb sync {directory}" in log, log
+    (file,) = directory.glob("run-*.wandb")
+    first = wandb_records(file)
+    assert first[-1][0] == 18, "the exit of a complete run is recorded"
+    train(max_steps=200, resume_from_checkpoint=4, overwrite_output_dir=None)
+    assert list((run / "wandb").iterdir()) == [directory], "a resume continues its run"
+    records = wandb_records(file)
+    fields = dict(protobuf_fields(records[1][1]))
+    assert records[0][0] == 21 and records[1][0] == 17 and fields[3] == b"tests" and fields[8] == b'a "run"' and file.stat().st_size > 2 * 32768
+    assert [value for number, value in protobuf_fields(records[1][1]) if number == 10] == [b"one", b"two"]
+    config = {item[1].decode(): json.loads(item[16]) for item in (dict(protobuf_fields(item)) for number, item in protobuf_fields(fields[4]))}
+    assert config["learning_rate"] == 0.01 and config["train_batch_size"] == 16 and config["model/num_parameters"] > 0, config
+    rows = wandb_rows(records)
+    assert [row["_step"] for row in rows] == list(range(len(rows)))
+    metrics = {line["step"]: line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "loss" in line}
+    losses = [(row["train/global_step"], row["train/loss"]) for row in rows if "train/loss" in row]
+    assert losses == [(step, metrics[step]["loss"]) for step in range(1, 201)]
+    assert [row["train/global_step"] for row in rows if "eval/loss" in row] == [*range(3, 201, 3), 200], "evaluations, and the one at the end"
+
+    (store,) = [entry for entry in (run / "mlruns").iterdir()]
+    (mlflow_run,) = [entry for entry in store.iterdir() if entry.is_dir()]
+    meta = (mlflow_run / "meta.yaml").read_text()
+    assert "status: 3\n" in meta and 'run_name: "a \\"run\\""\n' in meta and 'name: "tests"\n' in (store / "meta.yaml").read_text(), meta
+    rows = [line.split() for line in (mlflow_run / "metrics/loss").read_text().splitlines()]
+    assert [(int(step), float(value)) for _, value, step in rows] == losses
+    assert (mlflow_run / "params/learning_rate").read_text() == "0.01"
+    programs_read_the_trackers(file, run / "mlruns", losses)
+    refused = subprocess.run(b.command(1, b.common("refused", report_to="mlflow")), env=dict(b.environment(), MLFLOW_TRACKING_URI="http://server"),
+                             capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 78 and "MLFLOW_TRACKING_URI is http://server" in refused.stderr, refused.stderr
+
+
+def programs_read_the_trackers(wandb_file, store, losses):
+    """Reads both by the libraries of W&B and MLflow, where Python has them."""
+    try:
+        from wandb.proto import wandb_internal_pb2
+    except ImportError:
+        print("not compared with W&B's messages: Python has no wandb")
+    else:
+        for field, content in wandb_records(wandb_file):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(encoded_field(field, content))
+            assert record.WhichOneof("record_type") in ("header", "run", "metric", "history", "summary", "exit"), record
+    try:
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+        from mlflow.tracking import MlflowClient
+    except ImportError:
+        print("not read by MLflow: Python has no mlflow")
+    else:
+        client = MlflowClient(f"file://{store}")
+        (run,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
+        assert run.info.run_name == 'a "run"' and run.info.status == "FINISHED", run.info
+        assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == losses
+
+
+def encoded_field(field, content):
+    def varint(value):
+        out = b""
+        while value > 127:
+            out, value = out + bytes([value & 127 | 128]), value >> 7
+        return out + bytes([value])
+
+    return varint(field << 3 | 2) + varint(len(content)) + content

@@ -80,7 +80,8 @@ double relative(std::vector<float> const& got, std::vector<float> const& want) {
   }
   return largest > 0 ? difference / largest : INFINITY;
 }
-Trained train(Dtype dtype, std::int64_t most, bool accumulate, LogitLoss* loss = nullptr) {
+Trained train(Dtype dtype, std::int64_t most, bool accumulate, LogitLoss* loss = nullptr,
+              std::vector<float> const& factors = {}) {
   constexpr std::int64_t rows = 50, width = 24, vocabulary = 131;
   UnitSpec unit;
   unit.name = "head";
@@ -96,8 +97,12 @@ Trained train(Dtype dtype, std::int64_t most, bool accumulate, LogitLoss* loss =
   });
   auto const queue = memory::make_stream_queue("compute");
   Arena arena("activations", memory::Purpose::activations);
-  PassContext const pass{
-      .compute = *queue, .arena = arena, .dtype = dtype, .batch = 1, .sequence = rows};
+  std::int64_t const sequences = factors.empty() ? 1 : std::ssize(factors);
+  PassContext const pass{.compute = *queue,
+                         .arena = arena,
+                         .dtype = dtype,
+                         .batch = sequences,
+                         .sequence = rows / sequences};
   TensorView const hidden = pass.allocate(rows, width), dhidden = pass.allocate(rows, width),
                    losses = pass.allocate_fp32(rows);
   TensorView const targets = arena.allocate(Dtype::int32, {rows}),
@@ -118,8 +123,10 @@ Trained train(Dtype dtype, std::int64_t most, bool accumulate, LogitLoss* loss =
                                           .accumulate = gradients.accumulate(),
                                           .bias = weights[*head.bias()],
                                           .bias_gradient = gradients[*head.bias()]};
-      head.train(pass, {weights, gradients}, projection, 1.0f / rows, {losses, dhidden},
-                 {hidden, targets, loss});
+      head.train(
+          pass, {weights, gradients}, projection, 1.0f / rows, {losses, dhidden},
+          {hidden, targets, loss,
+           factors.empty() ? std::function<std::vector<float>()>() : [&] { return factors; }});
     }
   }
   kernels::cast(*queue, values.reshape({rows, width}), dhidden);
@@ -159,6 +166,22 @@ TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
         EXPECT_LT(relative(parts.losses, whole.losses), 2e-6);
         EXPECT_LT(relative(parts.dhidden, whole.dhidden), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
       }
+    }
+  }
+}
+
+TEST(LmHeadChunks, FactorsOfSequencesMultiplyTheirGradientsAndNotTheLosses) {
+  test::FakeDevice device;
+  std::vector<float> const factors{2.0f, -0.5f, 0.0f, 1.0f, -3.0f};
+  for (Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+    SCOPED_TRACE(name_of(dtype));
+    Trained const plain = train(dtype, 1 << 20, false);
+    auto want = plain.dhidden;
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] *= factors[i / (want.size() / 5)];
+    for (std::int64_t const most : {1 << 20, 4 * 192 * 7}) {
+      Trained const weighed = train(dtype, most, false, nullptr, factors);
+      EXPECT_LT(relative(weighed.losses, plain.losses), 2e-6);
+      EXPECT_LT(relative(weighed.dhidden, want), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
     }
   }
 }

@@ -44,6 +44,9 @@ struct ExampleOptions {
   Packing packing = Packing::none;
   std::string text_field = "text";
   RecordTemplate record_template = RecordTemplate::none;
+  /// Records are preferences, as TRL's DPOTrainer reads them: each becomes two sequences, the
+  /// prompt with the chosen and with the rejected completion.
+  bool preferences = false;
   std::string eos_token;                      ///< empty: the tokenizer's
   std::filesystem::path tokenizer_directory;  ///< where its chat template is
   std::filesystem::path chat_template;        ///< a file or directory in its place; empty: none
@@ -92,6 +95,7 @@ inline constexpr std::int32_t not_predicted = 1 << 30, begins_document = 1 << 29
 struct RowLayout {
   bool flat = false;             ///< one row with all samples, each a document: no padding
   std::int64_t multiple_of = 1;  ///< rows are padded to a multiple of it
+  std::int64_t per_sample = 1;   ///< consecutive sequences that are a sample, each with its row
   bool operator==(RowLayout const&) const = default;
 };
 
@@ -104,7 +108,7 @@ class TokenSequences {
   /// needs the same.
   TokenSequences(std::vector<std::int32_t> ids, std::int64_t length);
 
-  std::int64_t count() const { return count_; }
+  std::int64_t count() const { return count_ / layout_.per_sample; }  ///< samples
   std::int64_t length() const { return length_; }  ///< tokens per sequence, at most
   /// The tokens have flags, and the sequences have their own lengths.
   bool holds_examples() const { return offsets_ != nullptr; }
@@ -115,9 +119,9 @@ class TokenSequences {
   }
   RowLayout const& layout() const { return layout_; }
   void set_layout(RowLayout layout) { layout_ = layout; }
-  /// Keeps only the first n sequences (max_train_samples, max_eval_samples); no effect if there are
+  /// Keeps only the first n samples (max_train_samples, max_eval_samples); no effect if there are
   /// at most n.
-  void keep_first(std::int64_t n) { count_ = n < count_ ? n : count_; }
+  void keep_first(std::int64_t n) { count_ = n < count() ? n * layout_.per_sample : count_; }
 
   /// Records and tokens read to make the sequences, including dropped tokens.
   std::int64_t records() const { return records_; }

@@ -20,6 +20,7 @@ namespace tessera::model {
 
 /// Settings of a pass.
 struct PassSettings {
+  bool dropout = true;  ///< with the noise of NEFTune
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;       ///< optimizer step, part of the dropout stream
   float gradient_scale = 1.0f;  ///< loss scale / predictions of the global batch: d(sum of token

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
@@ -41,6 +42,23 @@ struct TokenMetrics {
   std::shared_ptr<LossSum> hits;     ///< next tokens that were the most likely one
 };
 
+/// What the head has measured at each position [rows, sequence] of a micro-batch, in host memory; 0
+/// where no token is predicted. Without Batch::metrics only the losses.
+struct TokenValues {
+  std::vector<float> losses, hits, entropy, mean_logits;
+};
+
+/// A loss of complete rows by their token losses, such as one of pairs of rows.
+class RowLoss {
+ public:
+  virtual ~RowLoss() = default;
+  /// Called once in a pass, before the gradients of its logits.
+  /// @return the derivative of the loss by the sum of each row's token losses
+  virtual std::vector<float> weigh(TokenValues const& values) = 0;
+  /// The sum of the losses of the last call of weigh(), in place of that of the token losses.
+  virtual double loss() const = 0;
+};
+
 /// One micro-batch of sequences of equal length. The labels are shifted inside the model.
 struct Batch {
   std::int32_t const* tokens = nullptr;  ///< [rows, sequence]
@@ -62,6 +80,10 @@ struct Batch {
   std::int32_t const* documents = nullptr;
   /// In a training pass it receives its sums. Null: nobody wants them.
   TokenMetrics* metrics = nullptr;
+  /// A loss of the rows, of which the cross-entropies are the token losses. Waits for the queue in
+  /// the head. Null: the cross-entropies.
+  RowLoss* row_loss = nullptr;
+  bool use_adapters = true;  ///< false: LoRA's layers add nothing
 };
 
 /// Sum of the token losses (natural log) of a micro-batch over its predictions. Available once the

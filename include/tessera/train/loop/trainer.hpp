@@ -2,6 +2,7 @@
 /// The job of tessera-train: sets up a run, then trains, evaluates and generates.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,6 +19,8 @@ namespace tessera::train {
 
 struct PartMakers;
 class PassTimer;
+class Preference;
+class ReferenceModel;
 class RunLog;
 class StopCheck;
 
@@ -91,9 +94,13 @@ class Trainer {
   std::unique_ptr<Evaluator> make_evaluator(TrainingRun const& run,
                                             std::optional<data::TokenSequences> const& data,
                                             StopCheck& stop_check);
+  /// Makes the losses of the data sets of a training on preferences. Collective.
+  void prepare_preferences(TrainingRun& run);
+  /// The loss of the pairs of a data set; null where the run has another task.
+  Preference* preference_of(std::optional<data::TokenSequences> const& data) const;
   EvaluationResult evaluate_and_report(std::int64_t step, Evaluator& evaluator);
   Outcome train(TrainingRun& run, RunLog& log, Between const& between);
-  Outcome run_evaluation(TrainingRun const& run, RunLog& log, Evaluator& evaluator);
+  Outcome run_evaluation(TrainingRun const& run, RunLog& log, Between const& between);
   Outcome run_prediction(TrainingRun const& run, RunLog& log, StopCheck& stop_check);
   void report_prefetch(zero::Engine const& engine);
   void report_graphs(std::int64_t step, memory::GraphLaunches const& launches);
@@ -102,6 +109,9 @@ class Trainer {
 
   JobContext job_;
   std::optional<TrainingRun> run_;  ///< outlives what a derived class makes of its parts
+  std::unique_ptr<ReferenceModel> reference_;
+  std::map<std::optional<data::TokenSequences> const*, std::unique_ptr<Preference>>
+      preferences_;  ///< by data set
   Deadline deadline_;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::optional<zero::PrefetchReport> reported_prefetch_;

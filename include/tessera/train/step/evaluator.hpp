@@ -17,6 +17,8 @@ class ExactSum;
 
 namespace tessera::train {
 
+class Preference;
+
 /// Computes the loss of the current weights over a data set.
 class Evaluator {
  public:
@@ -28,6 +30,9 @@ class Evaluator {
   /// Computes the sum of the token losses of a batch, instead of the model's evaluate().
   using PredictionStep = std::function<double(model::Batch const& batch)>;
   void set_prediction_step(PredictionStep step) { prediction_step_ = std::move(step); }
+
+  /// The samples are pairs, and this is their loss; it outlives the evaluator.
+  void set_preference(Preference* preference) { preference_ = preference; }
 
   /// Every rank takes a pass of the data set in turn, and the sums are exact: the result has the
   /// same bits for any number of ranks.
@@ -42,8 +47,9 @@ class Evaluator {
   struct Sums {
     double losses = 0.0;
     std::int64_t predictions = 0;
-    double hits = 0.0;     ///< NaN: not counted
-    double entropy = 0.0;  ///< likewise
+    double hits = 0.0;          ///< NaN: not counted
+    double entropy = 0.0;       ///< likewise
+    std::vector<double> pairs;  ///< PreferenceSums::values(); may be empty
   };
   /// Adds the passes of this rank.
   void add_passes(EvaluationResult& result, Sums& sums, ExactSum& losses);
@@ -54,6 +60,7 @@ class Evaluator {
   std::int64_t sequences_per_pass_;
   std::function<void()> between_passes_;
   PredictionStep prediction_step_;
+  Preference* preference_ = nullptr;
   bool exact_ = false;
 };
 

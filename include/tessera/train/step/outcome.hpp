@@ -51,18 +51,27 @@ struct StepRequests {
   bool operator==(StepRequests const&) const = default;
 };
 
+/// Means over pairs of completions, named as TRL's DPOTrainer names them.
+struct PreferenceMetrics {
+  static constexpr std::array names{"logits/chosen",    "logits/rejected",    "rewards/chosen",
+                                    "rewards/rejected", "rewards/accuracies", "rewards/margins",
+                                    "logps/chosen",     "logps/rejected"};
+  std::array<double, names.size()> values{};
+};
+
 /// What a step measures of examples, named as TRL's SFTTrainer names it; of all ranks.
 struct ExampleMetrics {
   double entropy = 0.0;   ///< mean over the micro-steps of the mean over their predictions
   double accuracy = 0.0;  ///< mean_token_accuracy, likewise
-  std::int64_t tokens = 0, positions = 0;  ///< read, without and with padding
-  std::vector<double> predictions;         ///< number in each micro-step
+  std::int64_t tokens = 0, positions = 0;          ///< read, without and with padding
+  std::vector<double> predictions;                 ///< number in each micro-step
+  std::optional<PreferenceMetrics> preferences{};  ///< likewise; accuracy is that of chosen tokens
   double predicted_sum() const;
 };
 
 /// What all ranks know about an optimizer step once it is done.
 struct StepOutcome {
-  double loss = 0.0;         ///< token mean over the global batch
+  double loss = 0.0;         ///< mean over the tokens of the global batch, or over its pairs
   std::int64_t tokens = 0;   ///< predicted, of all ranks
   std::int64_t samples = 0;  ///< samples of all ranks
   double learning_rate = 0.0;
@@ -92,6 +101,7 @@ struct EvaluationResult {
   std::optional<double> accuracy{};
   /// Mean over the predicted tokens, of examples.
   std::optional<double> entropy{};
+  std::optional<PreferenceMetrics> preferences{};  ///< where the loss is a mean over pairs
 };
 
 /// How a job ended; errors are thrown.

@@ -32,9 +32,10 @@ void cross_entropy(Queue& q, CrossEntropyOptions const& options, TensorView loss
                    TensorView dlogits, ConstTensorView logits, ConstTensorView targets);
 
 /// entropy[r] = -sum p log p over the first `vocabulary` columns, p = softmax(logits[r]) after the
-/// soft cap; 0 where targets[r] < 0. Shapes   entropy [R] fp32, overwritten;  logits [R, at least
-/// vocabulary] fp32, fp16 or bf16;  targets [R] int32. Deterministic. Reads each logit twice.
+/// soft cap; means[r] = their mean logit; both 0 where targets[r] < 0. Shapes   entropy [R] and
+/// means [R] fp32, overwritten;  logits [R, at least vocabulary] fp32, fp16 or bf16;  targets [R]
+/// int32. Deterministic. Reads each logit twice.
 void token_entropy(Queue& q, CrossEntropyOptions const& options, TensorView entropy,
-                   ConstTensorView logits, ConstTensorView targets);
+                   TensorView means, ConstTensorView logits, ConstTensorView targets);
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
 #pragma once
-/// --do_generate: prompts as text, generated text on standard output.
+/// --do_generate and --eval_prompts: prompts as text, generated text.
 
 #include <filesystem>
 #include <string>
@@ -27,5 +27,10 @@ Tokens ends_of_text(std::filesystem::path const& model_directory, ConfigTree con
 /// line of JSON for each. Collective.
 /// @return done; stopped_early after a stop request
 Outcome generate_text(JobContext const& job, TrainingRun const& run, StopCheck& stop_check);
+
+/// Texts after the prompts of --eval_prompts, as --prompt_file prints them; on rank 0. Collective.
+/// @throws StopBetweenLayers
+std::vector<ConfigTree> sample_texts(JobContext const& job, TrainingRun const& run,
+                                     StopCheck& stop_check);
 
 }  // namespace tessera::train

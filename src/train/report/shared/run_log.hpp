@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/config/arguments.hpp"
@@ -28,7 +29,7 @@ class RunLog {
 
   /// Creates metrics.jsonl, or drops its records from @p first_step on.
   void open_metrics(std::int64_t first_step);
-  /// Opens the files of TensorBoard and csv_monitor that @p reporting names. @throws IoError
+  /// Opens the files that @p reporting names. @throws IoError
   void open_monitors(config::Reporting const& reporting, Monitors::Start const& start);
 
   struct TrainingOptions {
@@ -59,6 +60,8 @@ class RunLog {
   /// here.
   void end_step();
   void evaluation(std::int64_t step, double epoch, EvaluationResult const& result);
+  /// Texts that the model of this step generated: records with prompt and text.
+  void samples(std::int64_t step, std::vector<ConfigTree> const& records);
   /// Logs the result of --do_predict.
   void prediction(EvaluationResult const& result);
   enum class CheckpointKind { resumable, model_only };
@@ -76,6 +79,8 @@ class RunLog {
   void training_results(TrainingEnd const& end);
   /// Two log lines at the end of a run that has trained: what it did, and the files it leaves.
   void summary();
+  /// Marks the run as finished in W&B and MLflow.
+  void end_run();
 
   /// Log lines; the status line is cleared first.
   void info(std::string const& message);
@@ -105,7 +110,9 @@ class RunLog {
   struct ExampleSums {
     double entropy = 0.0, accuracy = 0.0, micro_steps = 0.0;
     std::int64_t tokens = 0, positions = 0;
+    std::optional<PreferenceMetrics> preferences{};
     void add(ExampleMetrics const& of_step);
+    std::optional<PreferenceMetrics> preferences_mean() const;
   };
   ExampleSums examples_since_line_;
 

@@ -16,6 +16,7 @@
 #include "tessera/train/step/model_context.hpp"
 #include "tessera/train/step/outcome.hpp"
 #include "tessera/train/step/pass_timer.hpp"
+#include "tessera/train/step/preference.hpp"
 #include "tessera/train/step/step_requests.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
@@ -36,6 +37,7 @@ class TrainingStep {
     PassTimer* timer = nullptr;              ///< null: nothing is timed
     /// The loss of a micro-batch, which outlives the step; null: cross-entropy of the next token.
     std::function<model::LogitLoss*(model::Batch const& batch)> loss{};
+    Preference* preference = nullptr;  ///< the loss of pairs; null: samples are no pairs
     data::LoaderOptions loader{};
     /// What this rank asks for; null: the step asks nobody.
     std::function<StepRequests()> requests{};
@@ -57,12 +59,14 @@ class TrainingStep {
                             model::PassSettings const& settings, model::TokenMetrics* metrics);
   ExampleMetrics count_examples(std::vector<data::LoadedBatch> const& micro_batches) const;
   void add_metrics(ExampleMetrics& to, std::vector<model::TokenMetrics> const& metrics) const;
+  void add_preferences(ExampleMetrics& to) const;
 
   ModelContext context_;
   zero::Engine& engine_;
   data::TokenSequences sequences_;
   Options options_;
   std::unique_ptr<data::BatchLoader> loader_;
+  std::vector<PreferenceSums> preferences_;  ///< sums of this rank by micro-step
 };
 
 }  // namespace tessera::train

@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "scratch_files.hpp"
+#include "tessera/train/report/tracker.hpp"
+
+namespace tessera::train {
+namespace {
+
+std::filesystem::path log_in(std::filesystem::path const& run) {
+  for (auto const& entry : std::filesystem::recursive_directory_iterator(run))
+    if (entry.path().extension() == ".wandb") return entry.path();
+  return {};
+}
+
+std::string content(std::filesystem::path const& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::size_t count(std::string const& text, std::string const& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+/// e2e.trackers_read_the_run reads a complete run with W&B's messages.
+TEST(WandbRun, ContinuesAfterAKillInTheMiddleOfARecord) {
+  ScratchFiles const files;
+  {
+    auto const run = wandb_run({files.directory(), "name"}, 1);
+    for (int step = 1; step <= 2000; ++step) run->write(step, {{"train/loss", 0.5 * step}});
+  }
+  auto const file = log_in(files.directory());
+  auto const bytes = std::filesystem::file_size(file);
+  ASSERT_GT(bytes, 4u * 32768u);
+  std::filesystem::resize_file(file, bytes - 5);
+  wandb_run({files.directory(), "name"}, 1501)->write(1501, {{"train/loss", -1.0}});
+  EXPECT_EQ(log_in(files.directory()), file);
+  std::string const log = content(file);
+  EXPECT_LT(log.size(), bytes);
+  EXPECT_EQ(count(log, ":W&B"), 1u);
+  EXPECT_NE(log.find("-1.0"), std::string::npos);
+  EXPECT_EQ(log.find("750.5"), std::string::npos) << "the loss of step 1501 before the resume";
+  EXPECT_NE(log.find("749.5"), std::string::npos) << "the loss of step 1499";
+}
+
+TEST(WandbRun, IsANewOneAfterAFreshStart) {
+  ScratchFiles const files;
+  wandb_run({files.directory(), "name"}, 1)->end();
+  wandb_run({files.directory(), "name"}, 1)->end();
+  auto const runs = std::filesystem::directory_iterator(files / "wandb");
+  EXPECT_EQ(std::distance(begin(runs), end(runs)), 2);
+}
+
+}  // namespace
+}  // namespace tessera::train
