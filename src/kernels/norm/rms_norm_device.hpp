@@ -28,14 +28,15 @@ struct RmsGamma {
   }
 };
 
-template <class T, int Threads>
+template <class T, int Threads, class Result = T>
 struct TeamRmsNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
+  using Narrow = Result;
   static constexpr std::size_t scratch_floats = team_sum_floats<norm_rows, Threads>;
   static constexpr int resident_threads = 1024;
 
-  T* out;
+  Result* out;
   float* rstd;
   T const* in;
   RmsGamma<T> gamma;
@@ -69,7 +70,8 @@ struct TeamRmsNormalize {
       if (team.rank() == r && part.first + r < rows) rstd[part.first + r] = inverse[r];
     }
     if (part.column >= columns) return;
-    Elements g, y;
+    Elements g;
+    RowPack<Result, Part::width> y;
     g.read(gamma.data + part.column);
     TESSERA_UNROLL
     for (int r = 0; r < norm_rows; ++r) {
@@ -85,7 +87,7 @@ struct TeamRmsNormalize {
 /// A chunk of rows per team. With x^ = in rstd and h = dout (offset + gamma):
 ///   din (+)= rstd (h - x^ mean(h x^)),   parts[chunk] = sum dout x^ [C] over the rows of the chunk
 ///   in their order.
-template <class T, int Threads>
+template <class T, int Threads, class Narrow = T>
 struct TeamRmsNormalizeBackward {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
@@ -93,12 +95,14 @@ struct TeamRmsNormalizeBackward {
   static constexpr std::size_t scratch_floats = 2 * warp_sums;
 
   T* din;
-  T const *dout, *in;
+  Narrow const* dout;
+  T const* in;
   float const* rstd;
   RmsGamma<T> gamma;
   float* parts;
   std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
+  Narrow* copy = nullptr;  ///< receives din as well, or null
 
   std::int64_t teams() const { return ceil_divide(rows, chunk); }
 
@@ -118,7 +122,8 @@ struct TeamRmsNormalizeBackward {
   template <class Team>
   TESSERA_FUNCTION void some_rows(Team const& team, float* scratch, Part const& part,
                                   Elements const& g, float (&dgamma)[width]) const {
-    Elements x[norm_rows], dy[norm_rows], before[norm_rows];
+    Elements x[norm_rows], before[norm_rows];
+    RowPack<Narrow, width> dy[norm_rows];
     part.read(x, in);
     part.read(dy, dout);
     if (accumulate) part.read(before, din);
@@ -146,6 +151,7 @@ struct TeamRmsNormalizeBackward {
         dgamma[i] += d * normal;
       }
       dx.write(din + part.at(r));
+      if (copy) write_converted<width>(copy + part.at(r), dx);
     }
   }
 };
