@@ -59,6 +59,19 @@ struct CachedRows {
 struct SharedActivations {
   TensorView normed;     ///< [R, width], what attention or the perceptron gets from a norm
   TensorView activated;  ///< [R, inner], what the perceptron's last layer gets
+  TensorView branch;     ///< [R, width], end of a branch under autocast; see PendingSum
+};
+
+/// The sum at the end of a block, which the norm of the next block computes with its own result.
+struct PendingSum {
+  TensorView sum;  ///< input of the next block; empty: nothing is pending
+  ConstTensorView residual, branch;
+  Dropout drop;
+
+  void compute(Queue& q) {
+    if (!sum.empty()) kernels::residual_add(q, sum, residual, branch, drop);
+    sum = {};
+  }
 };
 
 class HostCheckpoints;
@@ -84,6 +97,8 @@ struct PassContext {
   /// `dtype`.
   Dtype stream_dtype = dtype;
   SharedActivations shared{};  ///< shared activations of light recomputation
+  /// Null: blocks compute the sum at their end themselves.
+  PendingSum* pending = nullptr;
   /// Checkpoints of recomputation, where they leave the device
   HostCheckpoints* checkpoints = nullptr;
 

@@ -1,5 +1,7 @@
 #include "layers/planning.hpp"
 
+#include "tessera/core/rounding.hpp"
+
 namespace tessera::model::detail {
 namespace {
 
@@ -28,9 +30,11 @@ PlanningParams::PlanningParams(std::vector<UnitSpec> const& units, Dtype dtype)
 
 std::vector<TensorView> PlanningParams::views_of(memory::UnitIndex unit) const {
   std::vector<TensorView> out;
-  auto* const address = reinterpret_cast<void*>(address_of_parameters);
-  for (auto const& parameter : units_[memory::position(unit)].parameters)
-    out.push_back(shaped(address, dtype_, parameter.shape));
+  std::uintptr_t address = address_of_parameters;
+  for (auto const& parameter : units_[memory::position(unit)].parameters) {
+    out.push_back(shaped(reinterpret_cast<void*>(address), dtype_, parameter.shape));
+    address += round_up(out.back().bytes(), std::size_t{64});
+  }
   return out;
 }
 
