@@ -116,17 +116,15 @@ void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTenso
   TESSERA_EXPECT(out.numel() == residual.numel() && out.numel() == branch.numel());
   detail::DropoutFactors const factors(drop);
   note_operands(q, "tessera::kernels::residual_add", out, residual, branch);
-  with_types(out.dtype(), branch.dtype(), "residual_add", [&](auto tag, auto narrow) {
+  with_type(out.dtype(), "residual_add", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    using B = typename decltype(narrow)::type;
     T* const to = out.as<T>();
-    T const* const a = residual.as<T>();
-    B const* const b = branch.as<B>();
+    T const *const a = residual.as<T>(), *const b = branch.as<T>();
     char const* const name = "tessera::kernels::residual_add";
     if (factors.active())
-      parallel_flat(q, name, out.numel(), Flat<PlusDropped, T, T, B>{{factors}, to, a, b});
+      parallel_flat(q, name, out.numel(), Flat<PlusDropped, T, T, T>{{factors}, to, a, b});
     else
-      parallel_flat(q, name, out.numel(), Flat<Plus, T, T, B>{{}, to, a, b});
+      parallel_flat(q, name, out.numel(), Flat<Plus, T, T, T>{{}, to, a, b});
   });
 }
 

@@ -21,7 +21,6 @@ using detail::with_types;
 
 template <class T, class Result>
 struct Normalize {
-  using Narrow = Result;
   Result* out;
   float *mean, *rstd;
   T const *in, *gamma, *beta;
@@ -66,12 +65,11 @@ struct Normalize {
 
 /// With x^ = (x - mean) rstd and h = dout gamma:  din = rstd (h - mean(h) - x^ mean(h x^)),  dgamma
 /// = sum dout x^,  dbeta = sum dout.
-template <class T, class Narrow>
+template <class T, class Copy>
 struct NormalizeBackward {
   T* din;
-  Narrow* copy;  ///< receives din as well, or null
-  Narrow const* dout;
-  T const* in;
+  Copy* copy;  ///< receives din as well, or null
+  T const *dout, *in;
   float const *mean, *rstd;
   T const* gamma;
   float* parts;
@@ -92,8 +90,7 @@ struct NormalizeBackward {
   template <class Team>
   KOKKOS_FUNCTION void one_row(Team const& team, std::int64_t row, float* dgamma,
                                float* dbeta) const {
-    T const *const x = in + row * columns, *const g = gamma;
-    Narrow const* const dy = dout + row * columns;
+    T const *const x = in + row * columns, *const dy = dout + row * columns, *const g = gamma;
     float const average = mean[row], inverse = rstd[row];
     float sum_h = 0.0f, sum_hx = 0.0f;
     for_chunks(team, columns, [&](std::int64_t c, int n) {
@@ -142,27 +139,27 @@ detail::TeamNormalize<T, Threads, Result> in_registers(Normalize<T, Result> cons
 }
 
 /// din, and the partial sums of dgamma and dbeta. @return the number of chunks
-template <class T, class Narrow>
+template <class T, class Copy>
 std::int64_t backward_rows(Queue& q, LayerNormGradients const& to,
                            LayerNormBackwardInput const& from, float* parts) {
   char const* const name = "tessera::kernels::layer_norm_backward";
   std::int64_t const rows = from.mean.numel(), columns = from.gamma.numel(),
                      chunk = detail::norm_rows_per_chunk(rows);
   std::int64_t chunks = detail::norm_chunks(rows, chunk);
-  NormalizeBackward<T, Narrow> const rule{to.din.view.as<T>(),
-                                          to.copy.empty() ? nullptr : to.copy.as<Narrow>(),
-                                          from.dout.as<Narrow>(),
-                                          from.in.as<T>(),
-                                          from.mean.as<float>(),
-                                          from.rstd.as<float>(),
-                                          from.gamma.as<T>(),
-                                          parts,
-                                          rows,
-                                          columns,
-                                          chunk,
-                                          to.din.mode == WriteMode::add};
+  NormalizeBackward<T, Copy> const rule{to.din.view.as<T>(),
+                                        to.copy.empty() ? nullptr : to.copy.as<Copy>(),
+                                        from.dout.as<T>(),
+                                        from.in.as<T>(),
+                                        from.mean.as<float>(),
+                                        from.rstd.as<float>(),
+                                        from.gamma.as<T>(),
+                                        parts,
+                                        rows,
+                                        columns,
+                                        chunk,
+                                        to.din.mode == WriteMode::add};
   auto const team = [&](auto threads) {
-    detail::TeamNormalizeBackward<T, decltype(threads)::value, Narrow> const out{
+    detail::TeamNormalizeBackward<T, decltype(threads)::value, Copy> const out{
         rule.din,        rule.dout, rule.in, rule.mean, rule.rstd,
         rule.gamma,      parts,     rows,    columns,   detail::rows_per_norm_chunk(rows),
         rule.accumulate, rule.copy};
@@ -207,19 +204,18 @@ void layer_norm(Queue& q, LayerNormWeights const& norm, LayerNormOutput const& t
 void residual_layer_norm(Queue& q, LayerNormWeights const& norm, TensorView sum,
                          LayerNormOutput const& to, ResidualBranch const& in) {
   TESSERA_EXPECT(sum.numel() == in.residual.numel() && sum.numel() == in.branch.numel());
-  with_types(sum.dtype(), to.out.dtype(), "residual_layer_norm", [&](auto tag, auto narrow) {
+  with_types(sum.dtype(), to.out.dtype(), "residual_layer_norm", [&](auto tag, auto result) {
     using T = typename decltype(tag)::type;
-    using Narrow = typename decltype(narrow)::type;
+    using Result = typename decltype(result)::type;
     char const* const name = "tessera::kernels::residual_layer_norm";
-    auto const n = make_normalize<T, Narrow>(norm, to, sum);
+    auto const n = make_normalize<T, Result>(norm, to, sum);
     std::int64_t const rows = to.mean.numel();
     memory::note_operands(q, name, in.residual, in.branch, sum, to.out);
-    detail::ResidualNormalize<T, Normalize<T, Narrow>> const rule{
-        sum.as<T>(), in.residual.as<T>(), in.branch.as<Narrow>(), detail::DropoutFactors(in.drop),
-        n};
+    detail::ResidualNormalize<T, Normalize<T, Result>> const rule{
+        sum.as<T>(), in.residual.as<T>(), in.branch.as<T>(), detail::DropoutFactors(in.drop), n};
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
-      using Norm = detail::TeamNormalize<T, size, Narrow>;
+      using Norm = detail::TeamNormalize<T, size, Result>;
       return detail::TeamResidualNormalize<T, size, Norm>{
           rule.sum, rule.residual, rule.branch, rule.factors, in_registers<size>(n, rows)};
     };
@@ -248,9 +244,10 @@ void layer_norm_backward(Queue& q, LayerNormGradients const& to, LayerNormBackwa
   std::int64_t chunks = 0;
   memory::note_operands(q, "tessera::kernels::layer_norm_backward", from.dout, from.in, to.din.view,
                         to.din.mode == WriteMode::add ? to.din.view : TensorView{}, to.copy);
-  with_types(from.in.dtype(), from.dout.dtype(), "layer_norm_backward", [&](auto tag, auto narrow) {
-    chunks = backward_rows<typename decltype(tag)::type, typename decltype(narrow)::type>(
-        q, to, from, parts);
+  Dtype const copied = to.copy.empty() ? from.in.dtype() : to.copy.dtype();
+  with_types(from.in.dtype(), copied, "layer_norm_backward", [&](auto tag, auto copy) {
+    chunks = backward_rows<typename decltype(tag)::type, typename decltype(copy)::type>(q, to, from,
+                                                                                        parts);
   });
   with_type(to.dgamma.dtype(), "layer_norm_backward", [&](auto tag) {
     backward_parameters<typename decltype(tag)::type>(q, to, {parts, chunks, columns});

@@ -12,7 +12,7 @@ namespace tessera::kernels::detail {
 /// A chunk of rows per team. With x^ = (x - mean) rstd and h = dout gamma:
 ///   din (+)= rstd (h - mean(h) - x^ mean(h x^)),   parts[chunk] = { sum dout x^, sum dout } [2, C]
 ///   over the rows of the chunk in their order.
-template <class T, int Threads, class Narrow = T>
+template <class T, int Threads, class Copy = T>
 struct TeamNormalizeBackward {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
@@ -20,14 +20,13 @@ struct TeamNormalizeBackward {
   static constexpr std::size_t scratch_floats = 2 * warp_sums;
 
   T* din;
-  Narrow const* dout;
-  T const* in;
+  T const *dout, *in;
   float const *mean, *rstd;
   T const* gamma;
   float* parts;
   std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
-  Narrow* copy = nullptr;  ///< receives din as well, or null
+  Copy* copy = nullptr;  ///< receives din as well, or null
 
   std::int64_t teams() const { return ceil_divide(rows, chunk); }
 
@@ -59,8 +58,7 @@ struct TeamNormalizeBackward {
   TESSERA_FUNCTION void some_rows(Team const& team, float* scratch, Part const& part,
                                   Elements const& g, float (&dgamma)[width],
                                   float (&dbeta)[width]) const {
-    Elements x[norm_rows], before[norm_rows];
-    RowPack<Narrow, width> dy[norm_rows];
+    Elements x[norm_rows], dy[norm_rows], before[norm_rows];
     part.read(x, in);
     part.read(dy, dout);
     if (accumulate) part.read(before, din);

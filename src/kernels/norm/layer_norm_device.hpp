@@ -27,8 +27,7 @@ struct NormPart {
 
   TESSERA_FUNCTION bool has(int r) const { return column < columns && first + r < rows; }
   TESSERA_FUNCTION std::int64_t at(int r) const { return (first + r) * columns + column; }
-  template <class Row, class Element>
-  TESSERA_FUNCTION void read(Row (&out)[norm_rows], Element const* from) const {
+  TESSERA_FUNCTION void read(Elements (&out)[norm_rows], T const* from) const {
     TESSERA_UNROLL
     for (int r = 0; r < norm_rows; ++r)
       if (has(r)) out[r].read(from + at(r));
@@ -41,7 +40,6 @@ template <class T, int Threads, class Result = T>
 struct TeamNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
-  using Narrow = Result;
   static constexpr int warp_sums = team_sum_floats<norm_rows, Threads>;
   static constexpr std::size_t scratch_floats = 2 * warp_sums;
   static constexpr int resident_threads = 1024;
@@ -117,8 +115,7 @@ struct TeamResidualNormalize {
   static constexpr int resident_threads = 768;
 
   T* sum;
-  T const* residual;
-  typename Norm::Narrow const* branch;
+  T const *residual, *branch;
   DropoutFactors factors;
   Norm norm;
 
@@ -128,8 +125,7 @@ struct TeamResidualNormalize {
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
     Part const part{index * norm_rows, norm.rows, norm.columns,
                     std::int64_t{team.rank()} * Part::width};
-    Elements x[norm_rows];
-    RowPack<typename Norm::Narrow, Part::width> b[norm_rows];
+    Elements x[norm_rows], b[norm_rows];
     part.read(x, residual);
     part.read(b, branch);
     TESSERA_UNROLL

@@ -16,8 +16,7 @@ namespace tessera::kernels::detail {
 template <class T, class Norm>
 struct ResidualNormalize {
   T* sum;
-  T const* residual;
-  typename Norm::Narrow const* branch;
+  T const *residual, *branch;
   DropoutFactors factors;
   Norm normalize;  ///< norm of `sum`
 
@@ -25,8 +24,7 @@ struct ResidualNormalize {
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
     std::int64_t const at = row * normalize.columns;
     T* const y = sum + at;
-    T const* const a = residual + at;
-    auto const* const b = branch + at;
+    T const *const a = residual + at, *const b = branch + at;
     for_chunks(team, normalize.columns, [&](std::int64_t c, int n) {
       float factor[Team::chunk];
       if (factors.active()) {

@@ -23,7 +23,6 @@ using detail::with_types;
 
 template <class T, class Result>
 struct RmsNormalize {
-  using Narrow = Result;
   StridedHeads<Result> out;
   float* rstd;
   StridedHeads<T const> in;
@@ -72,18 +71,17 @@ struct RmsNormalize {
 
 /// With x^ = x rstd and h = dout (offset + gamma):  din = rstd (h - x^ mean(h x^)),  dgamma = sum
 /// dout x^. Each chunk of rows writes its sums of dgamma to parts [chunks, C].
-template <class T, class Narrow>
+template <class T, class Copy>
 struct RmsNormalizeBackward {
   StridedHeads<T> din;
-  StridedHeads<Narrow const> dout;
-  StridedHeads<T const> in;
+  StridedHeads<T const> dout, in;
   float const* rstd;
   RmsGamma<T> gamma;
   float* parts;
   std::int64_t rows, columns, chunk;
   int heads;
   bool accumulate;
-  Narrow* copy;  ///< receives din as well, where rows have one head; or null
+  Copy* copy;  ///< receives din as well, where rows have one head; or null
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
@@ -98,8 +96,7 @@ struct RmsNormalizeBackward {
 
   template <class Team>
   KOKKOS_FUNCTION void one_part(Team const& team, std::int64_t row, int head, float* dgamma) const {
-    T const *const x = in.at(row, head), *const g = gamma.data;
-    Narrow const* const dy = dout.at(row, head);
+    T const *const x = in.at(row, head), *const dy = dout.at(row, head), *const g = gamma.data;
     float const offset = gamma.offset, inverse = rstd[row * heads + head];
     float sum = 0.0f;
     for_chunks(team, columns, [&](std::int64_t c, int n) {
@@ -154,9 +151,9 @@ detail::TeamRmsNormalize<T, Threads, Result> in_registers(RmsNormalize<T, Result
                                                           std::int64_t rows) {
   return {n.out.base, n.rstd, n.in.base, n.gamma, rows, n.columns, n.epsilon};
 }
-template <int Threads, class T, class Narrow>
-detail::TeamRmsNormalizeBackward<T, Threads, Narrow> in_registers(
-    RmsNormalizeBackward<T, Narrow> const& n) {
+template <int Threads, class T, class Copy>
+detail::TeamRmsNormalizeBackward<T, Threads, Copy> in_registers(
+    RmsNormalizeBackward<T, Copy> const& n) {
   return {n.din.base,   n.dout.base, n.in.base,
           n.rstd,       n.gamma,     n.parts,
           n.rows,       n.columns,   detail::rows_per_norm_chunk(n.rows),
@@ -164,8 +161,8 @@ detail::TeamRmsNormalizeBackward<T, Threads, Narrow> in_registers(
 }
 
 /// dgamma from the partial sums of the chunks.
-template <class T, class Narrow>
-void add_parts(Queue& q, RmsNormalizeBackward<T, Narrow> const& rule, std::int64_t chunks,
+template <class T, class Copy>
+void add_parts(Queue& q, RmsNormalizeBackward<T, Copy> const& rule, std::int64_t chunks,
                GradientTarget const& dgamma) {
   with_type(dgamma.view.dtype(), "rms_norm_backward", [&](auto tag) {
     using G = typename decltype(tag)::type;
@@ -197,19 +194,18 @@ void rms_norm(Queue& q, RmsNormWeights const& norm, RmsNormOutput const& to, Con
 void residual_rms_norm(Queue& q, RmsNormWeights const& norm, TensorView sum,
                        RmsNormOutput const& to, ResidualBranch const& in) {
   TESSERA_EXPECT(sum.numel() == in.residual.numel() && sum.numel() == in.branch.numel());
-  with_types(sum.dtype(), to.out.dtype(), "residual_rms_norm", [&](auto tag, auto narrow) {
+  with_types(sum.dtype(), to.out.dtype(), "residual_rms_norm", [&](auto tag, auto result) {
     using T = typename decltype(tag)::type;
-    using Narrow = typename decltype(narrow)::type;
+    using Result = typename decltype(result)::type;
     char const* const name = "tessera::kernels::residual_rms_norm";
-    auto const n = make_normalize<T, Narrow>(norm, to, sum);
-    detail::ResidualNormalize<T, RmsNormalize<T, Narrow>> const rule{
-        sum.as<T>(), in.residual.as<T>(), in.branch.as<Narrow>(), detail::DropoutFactors(in.drop),
-        n};
+    auto const n = make_normalize<T, Result>(norm, to, sum);
+    detail::ResidualNormalize<T, RmsNormalize<T, Result>> const rule{
+        sum.as<T>(), in.residual.as<T>(), in.branch.as<T>(), detail::DropoutFactors(in.drop), n};
     std::int64_t const rows = to.rstd.numel();
     memory::note_operands(q, name, in.residual, in.branch, sum, to.out);
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
-      using Norm = detail::TeamRmsNormalize<T, size, Narrow>;
+      using Norm = detail::TeamRmsNormalize<T, size, Result>;
       return detail::TeamResidualNormalize<T, size, Norm>{
           rule.sum, rule.residual, rule.branch, rule.factors, in_registers<size>(n, rows)};
     };
@@ -232,21 +228,22 @@ void rms_norm_backward(Queue& q, RmsNormWeights const& norm, RmsNormGradients co
                  from.dout.numel() == from.in.numel() && to.dgamma.view.numel() == columns);
   TESSERA_EXPECT(workspace.numel() >= rms_norm_backward_workspace(q, rows, columns));
   TESSERA_EXPECT(to.copy.empty() || to.copy.numel() == from.in.numel());
-  with_types(from.in.dtype(), from.dout.dtype(), "rms_norm_backward", [&](auto tag, auto narrow) {
+  Dtype const copied = to.copy.empty() ? from.in.dtype() : to.copy.dtype();
+  with_types(from.in.dtype(), copied, "rms_norm_backward", [&](auto tag, auto copy) {
     using T = typename decltype(tag)::type;
-    using Narrow = typename decltype(narrow)::type;
-    RmsNormalizeBackward<T, Narrow> const rule{rows_of<T>(to.din.view, columns),
-                                               rows_of<Narrow>(from.dout, columns),
-                                               rows_of<T>(from.in, columns),
-                                               from.rstd.as<float>(),
-                                               RmsGamma<T>(norm),
-                                               workspace.as<float>(),
-                                               rows,
-                                               columns,
-                                               detail::norm_rows_per_chunk(rows),
-                                               1,
-                                               to.din.mode == WriteMode::add,
-                                               to.copy.empty() ? nullptr : to.copy.as<Narrow>()};
+    using Copy = typename decltype(copy)::type;
+    RmsNormalizeBackward<T, Copy> const rule{rows_of<T>(to.din.view, columns),
+                                             rows_of<T>(from.dout, columns),
+                                             rows_of<T>(from.in, columns),
+                                             from.rstd.as<float>(),
+                                             RmsGamma<T>(norm),
+                                             workspace.as<float>(),
+                                             rows,
+                                             columns,
+                                             detail::norm_rows_per_chunk(rows),
+                                             1,
+                                             to.din.mode == WriteMode::add,
+                                             to.copy.empty() ? nullptr : to.copy.as<Copy>()};
     char const* const name = "tessera::kernels::rms_norm_backward";
     memory::note_operands(q, name, from.dout, from.in, to.din.view,
                           to.din.mode == WriteMode::add ? to.din.view : TensorView{}, to.copy);

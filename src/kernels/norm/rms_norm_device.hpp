@@ -32,7 +32,6 @@ template <class T, int Threads, class Result = T>
 struct TeamRmsNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
-  using Narrow = Result;
   static constexpr std::size_t scratch_floats = team_sum_floats<norm_rows, Threads>;
   static constexpr int resident_threads = 1024;
 
@@ -87,7 +86,7 @@ struct TeamRmsNormalize {
 /// A chunk of rows per team. With x^ = in rstd and h = dout (offset + gamma):
 ///   din (+)= rstd (h - x^ mean(h x^)),   parts[chunk] = sum dout x^ [C] over the rows of the chunk
 ///   in their order.
-template <class T, int Threads, class Narrow = T>
+template <class T, int Threads, class Copy = T>
 struct TeamRmsNormalizeBackward {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
@@ -95,14 +94,13 @@ struct TeamRmsNormalizeBackward {
   static constexpr std::size_t scratch_floats = 2 * warp_sums;
 
   T* din;
-  Narrow const* dout;
-  T const* in;
+  T const *dout, *in;
   float const* rstd;
   RmsGamma<T> gamma;
   float* parts;
   std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
-  Narrow* copy = nullptr;  ///< receives din as well, or null
+  Copy* copy = nullptr;  ///< receives din as well, or null
 
   std::int64_t teams() const { return ceil_divide(rows, chunk); }
 
@@ -122,8 +120,7 @@ struct TeamRmsNormalizeBackward {
   template <class Team>
   TESSERA_FUNCTION void some_rows(Team const& team, float* scratch, Part const& part,
                                   Elements const& g, float (&dgamma)[width]) const {
-    Elements x[norm_rows], before[norm_rows];
-    RowPack<Narrow, width> dy[norm_rows];
+    Elements x[norm_rows], dy[norm_rows], before[norm_rows];
     part.read(x, in);
     part.read(dy, dout);
     if (accumulate) part.read(before, din);

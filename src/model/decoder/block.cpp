@@ -3,8 +3,8 @@
 namespace tessera::model::detail {
 namespace {
 
-/// Gradient of a residual branch, in the products' dtype: that of the sum, through the branch's
-/// dropout. Without dropout it may be the sum's own.
+/// Gradient of a residual branch: that of the sum, through the branch's dropout. Without dropout it
+/// may be the sum's own.
 ConstTensorView branch_gradient(PassContext const& pass, TensorView scratch, ConstTensorView stream,
                                 Dropout const& drop) {
   if (drop.p == 0.0f && stream.dtype() == scratch.dtype()) return stream;
@@ -12,9 +12,13 @@ ConstTensorView branch_gradient(PassContext const& pass, TensorView scratch, Con
   return scratch;
 }
 
-/// Rows for the output of a branch, in the products' dtype: @p stream, or its memory.
-TensorView branch_rows(PassContext const& pass, TensorView stream) {
-  return {stream.data(), pass.dtype, {stream.dim(0), stream.dim(1)}};
+/// Rows for the gradient of a branch, in the memory of @p stream: as a product reads them, or as
+/// @p last, the norm at the end of the branch, does.
+TensorView gradient_rows(PassContext const& pass, TensorView stream,
+                         std::optional<Norm> const& last = std::nullopt) {
+  bool const is_read_in_fp32 = last || pass.fp8;
+  return is_read_in_fp32 ? stream
+                         : TensorView(stream.data(), pass.dtype, {stream.dim(0), stream.dim(1)});
 }
 
 /// A norm, or none, with its input and what its forward pass kept.
@@ -34,14 +38,11 @@ ConstTensorView through_norm(PassContext const& pass, BackwardLeases const& leas
 }
 
 /// Adds the gradient of a branch's input to that of the residual stream, through the norm before
-/// the branch if there is one. @p copy, if not empty, receives the sum in the products' dtype.
+/// the branch if there is one.
 void add_to_stream(PassContext const& pass, BackwardLeases const& leases, TensorView stream,
-                   ConstTensorView dout, NormInput const& of, TensorView copy = {}) {
-  if (of.norm)
-    return of.norm->backward(pass, leases, {{stream, kernels::WriteMode::add}, copy}, dout, of.in,
-                             of.saved);
-  kernels::add(pass.compute, stream, dout);
-  if (!copy.empty()) kernels::cast(pass.compute, copy, stream);
+                   ConstTensorView dout, NormInput const& of) {
+  if (!of.norm) return kernels::add(pass.compute, stream, dout);
+  of.norm->backward(pass, leases, {{stream, kernels::WriteMode::add}}, dout, of.in, of.saved);
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ Norm::Saved Block::enter_attention(PassContext const& pass, WeightLease const& w
   PendingSum* const pending = pass.pending;
   if (!pending || pending->sum.empty()) return norm.forward(pass, weights, normed, in);
   TESSERA_EXPECT(pending->sum.data() == in.data());
-  Norm::Residual const sum{pending->sum, pending->residual, pending->branch, pending->drop};
+  Norm::Residual const sum{pending->sum, pending->residual, pending->sum, pending->drop};
   pending->sum = {};
   return norm.forward(pass, weights, normed, sum);
 }
@@ -98,7 +99,7 @@ Block::Saved Block::recompute(PassContext const& pass, WeightLease const& weight
 
 SharedActivations Block::share(PassContext const& pass) const {
   bool const norms = norms_.before_attention || norms_.before_mlp;
-  return {norms ? allocate(pass) : TensorView{}, pass.allocate(pass.positions(), mlp_.inner()), {}};
+  return {norms ? allocate(pass) : TensorView{}, pass.allocate(pass.positions(), mlp_.inner())};
 }
 
 void Block::restore_attention_in(PassContext const& pass, WeightLease const& weights,
@@ -120,9 +121,8 @@ void Block::restore_mlp(PassContext const& pass, WeightLease const& weights, Con
                              parallel ? in : ConstTensorView(saved.middle));
 }
 
-void Block::enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView stream,
+void Block::enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                       ConstTensorView in, Saved& saved) const {
-  TensorView const scratch = branch_rows(pass, stream);
   if (norms_.after_attention) {
     saved.attention_out = allocate(pass);
     attention_.project(pass, weights, saved.attention_out, saved.attention);
@@ -160,7 +160,7 @@ Block::Saved Block::forward(PassContext const& pass, WeightLease const& weights,
   Dropout const drop = dropout(pass, DropoutSite::mlp_output);
   if (options_.residual == Residual::parallel) {
     ArenaScope const scope(pass.arena);
-    TensorView const branch = allocate(pass);
+    TensorView const branch = allocate_stream(pass);
     attention_.project(pass, weights, branch, saved.attention);
     kernels::residual_add(pass.compute, out, in, branch,
                           dropout(pass, DropoutSite::attention_output));
@@ -168,18 +168,12 @@ Block::Saved Block::forward(PassContext const& pass, WeightLease const& weights,
     kernels::residual_add(pass.compute, out, out, branch, drop);
     return saved;
   }
-  ArenaScope const scope(pass.arena);
-  TensorView branch = out;  // with a norm recompute() has written it
-  if (!norms_.after_mlp) {
-    if (pass.dtype != pass.stream_dtype)
-      branch = pass.shared.branch.empty() ? allocate(pass) : pass.shared.branch;
-    mlp_.project(pass, weights, branch, saved.mlp);
-  }
-  if (pass.pending && branch.dtype() == pass.dtype) {
-    *pass.pending = {out, saved.middle, branch, drop};
-    return saved;
-  }
-  kernels::residual_add(pass.compute, out, saved.middle, branch, drop);
+  if (!norms_.after_mlp) mlp_.project(pass, weights, out, saved.mlp);  // else recompute() has
+  PendingSum sum{out, saved.middle, drop};
+  if (pass.pending)
+    *pass.pending = sum;
+  else
+    sum.compute(pass.compute);
   return saved;
 }
 
@@ -195,23 +189,29 @@ void Block::backward(PassContext const& pass, BackwardLeases const& leases, Tens
 
 void Block::backward_sequential(PassContext const& pass, BackwardLeases const& leases,
                                 TensorView stream, ConstTensorView in, Saved const& saved) const {
-  TensorView const scratch = allocate(pass), dnormed = allocate(pass);
+  TensorView const scratch = allocate_stream(pass), dnormed = allocate_stream(pass);
   {
     ArenaScope const scope(pass.arena);
     ConstTensorView const dbranch =
-        branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::mlp_output));
+        branch_gradient(pass, gradient_rows(pass, scratch, norms_.after_mlp), stream,
+                        dropout(pass, DropoutSite::mlp_output));
     mlp_.backward(
         pass, leases, dnormed,
         through_norm(pass, leases, dbranch, {norms_.after_mlp, saved.mlp_out, saved.after_mlp}),
         saved.mlp_in, saved.mlp);
   }
   Dropout const drop = dropout(pass, DropoutSite::attention_output);
-  bool const copies = pass.dtype != pass.stream_dtype && drop.p == 0.0f;
-  add_to_stream(pass, leases, stream, dnormed, {norms_.before_mlp, saved.middle, saved.before_mlp},
-                copies ? scratch : TensorView{});
-
-  ConstTensorView const dbranch =
-      copies ? ConstTensorView(scratch) : branch_gradient(pass, scratch, stream, drop);
+  TensorView const branch_rows = gradient_rows(pass, scratch, norms_.after_attention);
+  NormInput const mlp_norm{norms_.before_mlp, saved.middle, saved.before_mlp};
+  ConstTensorView dbranch;
+  if (mlp_norm.norm && drop.p == 0.0f && branch_rows.dtype() != stream.dtype()) {
+    mlp_norm.norm->backward(pass, leases, {{stream, kernels::WriteMode::add}, branch_rows}, dnormed,
+                            mlp_norm.in, mlp_norm.saved);
+    dbranch = branch_rows;
+  } else {
+    add_to_stream(pass, leases, stream, dnormed, mlp_norm);
+    dbranch = branch_gradient(pass, branch_rows, stream, drop);
+  }
   restore_attention_in(pass, leases.weights, in);
   attention_.backward(
       pass, leases, dnormed,
@@ -224,12 +224,8 @@ void Block::backward_sequential(PassContext const& pass, BackwardLeases const& l
 
 void Block::backward_parallel(PassContext const& pass, BackwardLeases const& leases,
                               TensorView stream, ConstTensorView in, Saved const& saved) const {
-  // gradients that are added here are those of one norm's output: rounded once, after the sum
-  auto const gradient_rows = [&] {
-    return norms_.before_mlp ? allocate(pass) : allocate_stream(pass);
-  };
-  TensorView const scratch = allocate(pass), dmlp_in = gradient_rows(),
-                   dattention_in = gradient_rows();
+  TensorView const scratch = gradient_rows(pass, allocate_stream(pass)),
+                   dmlp_in = allocate_stream(pass), dattention_in = allocate_stream(pass);
   mlp_.backward(pass, leases, dmlp_in,
                 branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::mlp_output)),
                 saved.mlp_in, saved.mlp);

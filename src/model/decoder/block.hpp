@@ -86,9 +86,8 @@ class Block {
   /// The norm before attention, with the sum at the end of the block before if it is pending.
   Norm::Saved enter_attention(PassContext const& pass, WeightLease const& weights,
                               TensorView normed, ConstTensorView in) const;
-  /// What the perceptron gets (the branch is in the memory of @p stream): x1 normalized, or the
-  /// normalized x of a parallel block.
-  void enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView stream,
+  /// What the perceptron gets: x1 normalized, or the normalized x of a parallel block.
+  void enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                  ConstTensorView in, Saved& saved) const;
   void enter_mlp_in_parallel(PassContext const& pass, WeightLease const& weights,
                              ConstTensorView in, Saved& saved) const;

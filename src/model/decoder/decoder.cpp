@@ -222,8 +222,6 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   pass.step = settings.step;
   if (pass.recompute == Recompute::light && !parts_.layers.empty())
     pass.shared = parts_.layers.front()->share(pass);
-  if (pass.recompute != Recompute::block && pass.dtype != pass.stream_dtype)
-    pass.shared.branch = pass.allocate(pass.positions(), parts_.width);
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
   bool const measures = measures_tokens(batch);
   Inputs const inputs = stage(pass, place, batch, PassKind::training);

@@ -149,7 +149,7 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   std::int64_t const rows = hidden.dim(0);
   Projection const weights = in_pass_dtype(pass, projection);
   TensorView const normed = pass.allocate(rows, options_.width);
-  TensorView const dnormed = pass.allocate(rows, options_.width);
+  TensorView const dnormed = pass.allocate_stream(rows, options_.width);
   Norm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
   auto const buffers = allocate(pass, rows, loss);
   std::int64_t const row = buffers.chunks.row;

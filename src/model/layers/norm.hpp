@@ -33,7 +33,7 @@ class Norm {
   struct Residual {
     TensorView sum;  ///< overwritten
     ConstTensorView residual;
-    ConstTensorView branch;  ///< in the output's dtype
+    ConstTensorView branch;
     Dropout drop;
   };
 
@@ -51,9 +51,9 @@ class Norm {
   /// Where the gradient of the input goes.
   struct InputGradient {
     kernels::GradientTarget stream;  ///< [R, width] of the stream's dtype
-    TensorView copy{};               ///< [R, width] of dout's dtype: receives it as well; or empty
+    TensorView copy{};  ///< [R, width] of the products' dtype: receives it as well; or empty
   };
-  /// dout of the stream's or the products' dtype; parameter gradients as the lease says.
+  /// dout of the stream's dtype; parameter gradients as the lease says.
   void backward(PassContext const& pass, BackwardLeases const& leases, InputGradient const& din,
                 ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
 

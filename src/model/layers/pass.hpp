@@ -59,17 +59,16 @@ struct CachedRows {
 struct SharedActivations {
   TensorView normed;     ///< [R, width], what attention or the perceptron gets from a norm
   TensorView activated;  ///< [R, inner], what the perceptron's last layer gets
-  TensorView branch;     ///< [R, width], end of a branch under autocast; see PendingSum
 };
 
 /// The sum at the end of a block, which the norm of the next block computes with its own result.
 struct PendingSum {
-  TensorView sum;  ///< input of the next block; empty: nothing is pending
-  ConstTensorView residual, branch;
+  TensorView sum;  ///< input of the next block, holds the branch; empty: nothing is pending
+  ConstTensorView residual;
   Dropout drop;
 
   void compute(Queue& q) {
-    if (!sum.empty()) kernels::residual_add(q, sum, residual, branch, drop);
+    if (!sum.empty()) kernels::residual_add(q, sum, residual, sum, drop);
     sum = {};
   }
 };

@@ -129,8 +129,6 @@ void expect_launches(std::string const& what, Model const& model, Dtype weights,
                    .rotary = {angles, angles},
                    .stream_dtype = weights,
                    .pending = &pending};
-  if (pass.dtype != weights)
-    pass.shared.branch = pass.allocate(model.batch * model.sequence, model.width);
   auto const lease = params.acquire(memory::first_unit, queue);
   auto const gradients = params.gradient(memory::first_unit, queue);
   TensorView const first = pass.allocate_stream(pass.positions(), model.width),

@@ -29,7 +29,7 @@ void layer_norm(Queue& q, LayerNormWeights const& norm, LayerNormOutput const& t
 /// The end of a residual branch.
 struct ResidualBranch {
   ConstTensorView residual;  ///< [R, C] T
-  ConstTensorView branch;    ///< [R, C], dtype of the norm's output
+  ConstTensorView branch;    ///< [R, C] T
   Dropout drop;              ///< dropout of the branch
 };
 /// sum [R, C] T = residual + dropout(branch), then layer_norm() of sum as rounded to T. One kernel
@@ -43,10 +43,10 @@ struct LayerNormGradients {
   TensorView dgamma;   ///< [C] fp32 or T
   TensorView dbeta;    ///< [C], dgamma's dtype
   WriteMode parameters = WriteMode::overwrite;  ///< write mode of dgamma and dbeta
-  TensorView copy{};  ///< [R, C] of dout's dtype: receives din as well; or empty
+  TensorView copy{};  ///< [R, C] T, or 16 bits of rows in fp32: receives din as well; or empty
 };
 struct LayerNormBackwardInput {
-  ConstTensorView dout;        ///< [R, C] T, or 16 bits of rows in fp32
+  ConstTensorView dout;        ///< [R, C] T
   ConstTensorView in;          ///< [R, C] T, the input of the forward pass (residual: its sum)
   ConstTensorView mean, rstd;  ///< [R] fp32, of the forward pass
   ConstTensorView gamma;       ///< [C] T

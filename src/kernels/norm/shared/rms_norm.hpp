@@ -41,10 +41,10 @@ void residual_rms_norm(Queue& q, RmsNormWeights const& norm, TensorView sum,
 struct RmsNormGradients {
   GradientTarget din;     ///< [R, C] T
   GradientTarget dgamma;  ///< [C] fp32 or T
-  TensorView copy{};      ///< [R, C] of dout's dtype: receives din as well; or empty
+  TensorView copy{};      ///< [R, C] T, or 16 bits of rows in fp32: receives din as well; or empty
 };
 struct RmsNormBackwardInput {
-  ConstTensorView dout;  ///< [R, C] T, or 16 bits of rows in fp32
+  ConstTensorView dout;  ///< [R, C] T
   ConstTensorView in;    ///< [R, C] T, the input of the forward pass (residual: its sum)
   ConstTensorView rstd;  ///< [R] fp32, of the forward pass
 };
