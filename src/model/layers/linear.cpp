@@ -50,9 +50,11 @@ ConstTensorView Linear::weight(WeightLease const& weights) const {
 
 TensorView Linear::weight_gradient(BackwardLeases const& leases) const {
   TensorView const first = leases.gradients[weight_];
-  if (weights_ == 1 || first.empty()) return first;
-  TensorView const last = leases.gradients[weight_ + weights_ - 1],
-                   all(first.data(), first.dtype(), {shape_.out, shape_.in});
+  if (weights_ == 1) return first;
+  TensorView const last = leases.gradients[weight_ + weights_ - 1];
+  TESSERA_EXPECT(first.empty() == last.empty(), "a part of ", name_, " is frozen");
+  if (first.empty()) return first;
+  TensorView const all(first.data(), first.dtype(), {shape_.out, shape_.in});
   TESSERA_EXPECT(static_cast<std::byte*>(last.data()) + last.bytes() ==
                      static_cast<std::byte*>(all.data()) + all.bytes(),
                  "gradients of ", name_, " are not next to each other, but the weights are");
