@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <set>
+#include <string_view>
 
 #include "attention/attention_cudnn.hpp"
 #include "attention/attention_decode_device.hpp"
@@ -97,6 +98,19 @@ char const* cudnn_route(Dropout const& drop) {
   return drop.p > 0.0f ? "cuDNN with its own dropout masks" : "cuDNN";
 }
 
+/// Describes the next launch to a launch record: it moves @p of_queries rows as those of queries
+/// and
+/// @p of_keys as those of keys.
+void note_attention(Queue const& q, char const* kernel, AttentionConfig const& config,
+                    std::int64_t of_queries, std::int64_t of_keys) {
+  auto const& shape = config.shape;
+  std::int64_t const heads = of_queries * shape.heads + of_keys * shape.kv_heads;
+  memory::note_bytes(
+      q, kernel,
+      static_cast<std::size_t>(shape.batch * shape.sequence * shape.head_dim * heads) *
+          size_of(config.dtype));
+}
+
 }  // namespace
 
 AttentionLibrary choose_attention(DeviceAttention wanted, std::string const& refusal) {
@@ -128,6 +142,7 @@ void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutpu
     with_flash_width(config.shape.head_dim, [&](auto width) {
       flash_forward<decltype(width)::value, team>(
           call, to.out.data(), lse, [&](char const* name, auto const& rule) {
+            note_attention(q, name, config, 2, 2);
             parallel_teams<team>(q, name, rule.teams(), rule);
           });
     });
@@ -155,13 +170,17 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
         "portable, or --deterministic false, which needs less memory");
   }
   note_route("attention backward", "portable kernel");
-  parallel_for(q, "tessera::kernels::attention_backward_delta",
-               shape.batch * shape.heads * shape.sequence, flash_delta(call, saved, delta));
+  char const* const first = "tessera::kernels::attention_backward_delta";
+  memory::note_operands(q, first, saved.dout, saved.out, saved.lse);
+  parallel_for(q, first, shape.batch * shape.heads * shape.sequence,
+               flash_delta(call, saved, delta));
   with_team_size(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
     with_flash_width(shape.head_dim, [&](auto width) {
       flash_backward<decltype(width)::value, team>(
           call, to, saved, delta, [&](char const* name, auto const& rule) {
+            bool const of_keys = std::string_view(name).ends_with("keys");
+            note_attention(q, name, config, of_keys ? 2 : 3, of_keys ? 4 : 2);
             parallel_teams<team>(q, name, rule.teams(), rule);
           });
     });

@@ -49,6 +49,8 @@ void rotate_heads(Queue& q, Rotation const& rotation, HeadsView const& out,
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::rotate_heads";
     std::int64_t const rows = shape.batch * shape.sequence;
+    memory::note_bytes(
+        q, name, 2 * sizeof(T) * static_cast<std::size_t>(rows * shape.heads * shape.rotary_dim));
     detail::Rotate<T> const rule{
         detail::strided_heads<T>(out, shape.head_dim),
         detail::strided_heads<T>(in, shape.head_dim),

@@ -33,6 +33,7 @@ struct Cap {
 
 void activate(Queue& q, Activation f, TensorView out, ConstTensorView in) {
   TESSERA_EXPECT(out.numel() == in.numel());
+  memory::note_operands(q, "tessera::kernels::activate", out, in);
   with_type(out.dtype(), "activate", [&](auto tag) {
     with_activation(f, [&](auto rule) {
       using T = typename decltype(tag)::type;
@@ -45,6 +46,7 @@ void activate(Queue& q, Activation f, TensorView out, ConstTensorView in) {
 void activate_backward(Queue& q, Activation f, TensorView din, ConstTensorView dout,
                        ConstTensorView in) {
   TESSERA_EXPECT(din.numel() == in.numel() && dout.numel() == in.numel());
+  memory::note_operands(q, "tessera::kernels::activate_backward", din, dout, in);
   with_type(din.dtype(), "activate_backward", [&](auto tag) {
     with_activation(f, [&](auto rule) {
       using T = typename decltype(tag)::type;

@@ -103,6 +103,7 @@ void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
   if (columns == 0) return;
   std::int64_t const rows = dout.numel() / columns;
   bool const on_device = detail::on_device(q);
+  memory::note_operands(q, bias_gradient_name, dout);
   TESSERA_EXPECT(!on_device || workspace.numel() >= bias_gradient_workspace(q, rows, columns));
   with_type(dbias.view.dtype(), "bias_gradient", [&](auto to) {
     with_type(dout.dtype(), "bias_gradient", [&](auto from) {

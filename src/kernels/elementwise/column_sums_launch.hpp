@@ -31,6 +31,10 @@ struct AddColumnParts {
 template <class Out>
 void add_column_parts(Queue& q, char const* name, ColumnTarget<Out> const& to,
                       ColumnPartials const& parts) {
+  auto const columns = static_cast<std::size_t>(parts.columns);
+  memory::note_bytes(q, name,
+                     columns * (sizeof(Out) * (to.accumulate ? 2 : 1) +
+                                sizeof(float) * static_cast<std::size_t>(parts.chunks)));
   if (!on_device(q)) {
     constexpr int width = AddColumnParts<Out>::width;
     return launch_on_host(q, name, ceil_divide(parts.columns, width),

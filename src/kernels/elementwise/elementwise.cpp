@@ -1,6 +1,7 @@
 #include "tessera/kernels/elementwise/elementwise.hpp"
 
 #include "elementwise/flat.hpp"
+#include "elementwise/type_pairs.hpp"
 #include "launch/convert.hpp"
 #include "launch/launch.hpp"
 #include "tessera/kernels/elementwise/activation.hpp"
@@ -13,6 +14,8 @@ using detail::load;
 using detail::parallel_flat;
 using detail::store;
 using detail::with_type;
+using detail::with_types;
+using memory::note_operands;
 
 /// What the flat kernels compute of one element, see detail/flat.hpp.
 struct Constant {
@@ -49,6 +52,7 @@ struct PlusDropped {
 }  // namespace
 
 void fill(Queue& q, TensorView out, float value) {
+  note_operands(q, "tessera::kernels::fill", out);
   with_type(out.dtype(), "fill", [&](auto tag) {
     using T = typename decltype(tag)::type;
     parallel_flat(q, "tessera::kernels::fill", out.numel(),
@@ -58,6 +62,7 @@ void fill(Queue& q, TensorView out, float value) {
 
 void cast(Queue& q, TensorView out, ConstTensorView in) {
   TESSERA_EXPECT(out.numel() == in.numel());
+  note_operands(q, "tessera::kernels::cast", out, in);
   with_type(out.dtype(), "cast", [&](auto to) {
     with_type(in.dtype(), "cast", [&](auto from) {
       using Out = typename decltype(to)::type;
@@ -70,6 +75,7 @@ void cast(Queue& q, TensorView out, ConstTensorView in) {
 
 void add(Queue& q, TensorView accumulator, ConstTensorView in) {
   TESSERA_EXPECT(accumulator.numel() == in.numel());
+  note_operands(q, "tessera::kernels::add", accumulator, accumulator, in);
   with_type(accumulator.dtype(), "add", [&](auto to) {
     with_type(in.dtype(), "add", [&](auto from) {
       using Out = typename decltype(to)::type;
@@ -90,16 +96,18 @@ void scale(Queue& q, TensorView data, float factor) {
 }
 
 void dropout(Queue& q, TensorView out, ConstTensorView in, Dropout const& drop) {
-  TESSERA_EXPECT(out.numel() == in.numel() && out.dtype() == in.dtype());
+  TESSERA_EXPECT(out.numel() == in.numel());
   detail::DropoutFactors const factors(drop);
   if (!factors.active()) {
     if (out.data() != in.data()) cast(q, out, in);
     return;
   }
-  with_type(out.dtype(), "dropout", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  note_operands(q, "tessera::kernels::dropout", out, in);
+  with_types(in.dtype(), out.dtype(), "dropout", [&](auto from, auto to) {
+    using In = typename decltype(from)::type;
+    using Out = typename decltype(to)::type;
     parallel_flat(q, "tessera::kernels::dropout", in.numel(),
-                  Flat<Dropped, T, T>{{factors}, out.as<T>(), in.as<T>()});
+                  Flat<Dropped, Out, In>{{factors}, out.as<Out>(), in.as<In>()});
   });
 }
 
@@ -107,6 +115,7 @@ void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTenso
                   Dropout const& drop) {
   TESSERA_EXPECT(out.numel() == residual.numel() && out.numel() == branch.numel());
   detail::DropoutFactors const factors(drop);
+  note_operands(q, "tessera::kernels::residual_add", out, residual, branch);
   with_type(out.dtype(), "residual_add", [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* const to = out.as<T>();

@@ -23,6 +23,8 @@ detail::MatrixRows<T const> rows_of(ConstRowsView const& view) {
 template <class T, class Rule, class... Rows>
 void launch_gated(Queue& q, char const* name, GatedShape const& shape, Rule const& rule,
                   Rows const&... rows) {
+  memory::note_bytes(
+      q, name, sizeof...(rows) * sizeof(T) * static_cast<std::size_t>(shape.rows * shape.width));
   if (!detail::on_device(q))
     return detail::launch_on_host(q, name, shape.rows, detail::CallWithRow<Rule>{rule});
   constexpr int pack = detail::pack_of<T>;

@@ -142,6 +142,7 @@ void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTenso
                           .k = p.k,
                           .flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                    static_cast<double>(p.k)});
+  memory::note_operands(q, "tessera::kernels::gemm", a, b, c, how.accumulate ? c : TensorView{});
   if (memory::on_gpu(q)) {
     detail::Timed const timed(q, "tessera::kernels::gemm");
     return detail::cublaslt_product(q, p);

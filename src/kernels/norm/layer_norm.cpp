@@ -17,10 +17,11 @@ using detail::for_chunks;
 using detail::load;
 using detail::store;
 using detail::with_type;
+using detail::with_types;
 
-template <class T>
+template <class T, class Result>
 struct Normalize {
-  T* out;
+  Result* out;
   float *mean, *rstd;
   T const *in, *gamma, *beta;
   std::int64_t columns;
@@ -48,7 +49,7 @@ struct Normalize {
     });
     float const inverse =
         1.0f / Kokkos::sqrt(team.sum(squares) / static_cast<float>(columns) + epsilon);
-    T* const y = out + row * columns;
+    Result* const y = out + row * columns;
     T const *const g = gamma, *const b = beta;
     for_chunks(team, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
@@ -64,9 +65,10 @@ struct Normalize {
 
 /// With x^ = (x - mean) rstd and h = dout gamma:  din = rstd (h - mean(h) - x^ mean(h x^)),  dgamma
 /// = sum dout x^,  dbeta = sum dout.
-template <class T>
+template <class T, class Copy>
 struct NormalizeBackward {
   T* din;
+  Copy* copy;  ///< receives din as well, or null
   T const *dout, *in;
   float const *mean, *rstd;
   T const* gamma;
@@ -114,55 +116,58 @@ struct NormalizeBackward {
         dgamma[c + i] += d * normal;
         dbeta[c + i] += d;
       }
+      if (copy) detail::copy_converted(copy + row * columns + c, dx + c, n);
     });
   }
 };
 
-template <class T>
-Normalize<T> make_normalize(LayerNormWeights const& norm, LayerNormOutput const& to,
-                            ConstTensorView in) {
+template <class T, class Result>
+Normalize<T, Result> make_normalize(LayerNormWeights const& norm, LayerNormOutput const& to,
+                                    ConstTensorView in) {
   TESSERA_EXPECT(norm.beta.numel() == norm.gamma.numel() && to.out.numel() == in.numel());
   TESSERA_EXPECT(to.mean.numel() * norm.gamma.numel() == in.numel() &&
                  to.rstd.numel() == to.mean.numel());
-  return {to.out.as<T>(),     to.mean.as<float>(), to.rstd.as<float>(), in.as<T>(),
-          norm.gamma.as<T>(), norm.beta.as<T>(),   norm.gamma.numel(),  norm.epsilon};
+  return {to.out.as<Result>(), to.mean.as<float>(), to.rstd.as<float>(), in.as<T>(),
+          norm.gamma.as<T>(),  norm.beta.as<T>(),   norm.gamma.numel(),  norm.epsilon};
 }
 
 /// Makes the rule of a team that keeps rows in registers.
-template <int Threads, class T>
-detail::TeamNormalize<T, Threads> in_registers(Normalize<T> const& n, std::int64_t rows) {
+template <int Threads, class T, class Result>
+detail::TeamNormalize<T, Threads, Result> in_registers(Normalize<T, Result> const& n,
+                                                       std::int64_t rows) {
   return {n.out, n.mean, n.rstd, n.in, n.gamma, n.beta, rows, n.columns, n.epsilon};
 }
 
 /// din, and the partial sums of dgamma and dbeta. @return the number of chunks
-template <class T>
-std::int64_t backward_rows(Queue& q, GradientTarget const& din, LayerNormBackwardInput const& from,
-                           float* parts) {
+template <class T, class Copy>
+std::int64_t backward_rows(Queue& q, LayerNormGradients const& to,
+                           LayerNormBackwardInput const& from, float* parts) {
   char const* const name = "tessera::kernels::layer_norm_backward";
   std::int64_t const rows = from.mean.numel(), columns = from.gamma.numel(),
                      chunk = detail::norm_rows_per_chunk(rows);
   std::int64_t chunks = detail::norm_chunks(rows, chunk);
-  NormalizeBackward<T> const rule{din.view.as<T>(),
-                                  from.dout.as<T>(),
-                                  from.in.as<T>(),
-                                  from.mean.as<float>(),
-                                  from.rstd.as<float>(),
-                                  from.gamma.as<T>(),
-                                  parts,
-                                  rows,
-                                  columns,
-                                  chunk,
-                                  din.mode == WriteMode::add};
+  NormalizeBackward<T, Copy> const rule{to.din.view.as<T>(),
+                                        to.copy.empty() ? nullptr : to.copy.as<Copy>(),
+                                        from.dout.as<T>(),
+                                        from.in.as<T>(),
+                                        from.mean.as<float>(),
+                                        from.rstd.as<float>(),
+                                        from.gamma.as<T>(),
+                                        parts,
+                                        rows,
+                                        columns,
+                                        chunk,
+                                        to.din.mode == WriteMode::add};
   auto const team = [&](auto threads) {
-    detail::TeamNormalizeBackward<T, decltype(threads)::value> const out{
-        rule.din,       rule.dout, rule.in, rule.mean, rule.rstd,
-        rule.gamma,     parts,     rows,    columns,   detail::rows_per_norm_chunk(rows),
-        rule.accumulate};
+    detail::TeamNormalizeBackward<T, decltype(threads)::value, Copy> const out{
+        rule.din,        rule.dout, rule.in, rule.mean, rule.rstd,
+        rule.gamma,      parts,     rows,    columns,   detail::rows_per_norm_chunk(rows),
+        rule.accumulate, rule.copy};
     chunks = out.teams();
     return out;
   };
-  if (!detail::run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in,
-                                   rule.gamma))
+  if (!detail::run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in, rule.gamma,
+                                   rule.copy))
     detail::parallel_rows(q, name, chunks, rule);
   return chunks;
 }
@@ -181,11 +186,12 @@ void backward_parameters(Queue& q, LayerNormGradients const& to, detail::ColumnP
 
 void layer_norm(Queue& q, LayerNormWeights const& norm, LayerNormOutput const& to,
                 ConstTensorView in) {
-  with_type(in.dtype(), "layer_norm", [&](auto tag) {
+  with_types(in.dtype(), to.out.dtype(), "layer_norm", [&](auto tag, auto result) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::layer_norm";
-    Normalize<T> const rule = make_normalize<T>(norm, to, in);
+    auto const rule = make_normalize<T, typename decltype(result)::type>(norm, to, in);
     std::int64_t const rows = to.mean.numel();
+    memory::note_operands(q, name, in, to.out);
     auto const team = [&](auto threads) {
       return in_registers<decltype(threads)::value>(rule, rows);
     };
@@ -198,17 +204,20 @@ void layer_norm(Queue& q, LayerNormWeights const& norm, LayerNormOutput const& t
 void residual_layer_norm(Queue& q, LayerNormWeights const& norm, TensorView sum,
                          LayerNormOutput const& to, ResidualBranch const& in) {
   TESSERA_EXPECT(sum.numel() == in.residual.numel() && sum.numel() == in.branch.numel());
-  with_type(sum.dtype(), "residual_layer_norm", [&](auto tag) {
+  with_types(sum.dtype(), to.out.dtype(), "residual_layer_norm", [&](auto tag, auto result) {
     using T = typename decltype(tag)::type;
+    using Result = typename decltype(result)::type;
     char const* const name = "tessera::kernels::residual_layer_norm";
-    Normalize<T> const n = make_normalize<T>(norm, to, sum);
+    auto const n = make_normalize<T, Result>(norm, to, sum);
     std::int64_t const rows = to.mean.numel();
-    detail::ResidualNormalize<T, Normalize<T>> const rule{
+    memory::note_operands(q, name, in.residual, in.branch, sum, to.out);
+    detail::ResidualNormalize<T, Normalize<T, Result>> const rule{
         sum.as<T>(), in.residual.as<T>(), in.branch.as<T>(), detail::DropoutFactors(in.drop), n};
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
-      return detail::TeamResidualNormalize<T, size>{rule.sum, rule.residual, rule.branch,
-                                                    rule.factors, in_registers<size>(n, rows)};
+      using Norm = detail::TeamNormalize<T, size, Result>;
+      return detail::TeamResidualNormalize<T, size, Norm>{
+          rule.sum, rule.residual, rule.branch, rule.factors, in_registers<size>(n, rows)};
     };
     if (!detail::run_in_registers<T>(q, name, n.columns, team, rule.sum, rule.residual, rule.branch,
                                      n.out, n.gamma, n.beta))
@@ -230,10 +239,15 @@ void layer_norm_backward(Queue& q, LayerNormGradients const& to, LayerNormBackwa
   TESSERA_EXPECT(rows * columns == from.in.numel() && to.din.view.numel() == from.in.numel() &&
                  from.dout.numel() == from.in.numel());
   TESSERA_EXPECT(workspace.numel() >= layer_norm_backward_workspace(q, rows, columns));
+  TESSERA_EXPECT(to.copy.empty() || to.copy.numel() == from.in.numel());
   float* const parts = workspace.as<float>();
   std::int64_t chunks = 0;
-  with_type(from.in.dtype(), "layer_norm_backward", [&](auto tag) {
-    chunks = backward_rows<typename decltype(tag)::type>(q, to.din, from, parts);
+  memory::note_operands(q, "tessera::kernels::layer_norm_backward", from.dout, from.in, to.din.view,
+                        to.din.mode == WriteMode::add ? to.din.view : TensorView{}, to.copy);
+  Dtype const copied = to.copy.empty() ? from.in.dtype() : to.copy.dtype();
+  with_types(from.in.dtype(), copied, "layer_norm_backward", [&](auto tag, auto copy) {
+    chunks = backward_rows<typename decltype(tag)::type, typename decltype(copy)::type>(q, to, from,
+                                                                                        parts);
   });
   with_type(to.dgamma.dtype(), "layer_norm_backward", [&](auto tag) {
     backward_parameters<typename decltype(tag)::type>(q, to, {parts, chunks, columns});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "elementwise/type_pairs.hpp"
 #include "norm/layer_norm_device.hpp"
 #include "tessera/core/rounding.hpp"
 
@@ -11,7 +12,7 @@ namespace tessera::kernels::detail {
 /// A chunk of rows per team. With x^ = (x - mean) rstd and h = dout gamma:
 ///   din (+)= rstd (h - mean(h) - x^ mean(h x^)),   parts[chunk] = { sum dout x^, sum dout } [2, C]
 ///   over the rows of the chunk in their order.
-template <class T, int Threads>
+template <class T, int Threads, class Copy = T>
 struct TeamNormalizeBackward {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
@@ -25,6 +26,7 @@ struct TeamNormalizeBackward {
   float* parts;
   std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
+  Copy* copy = nullptr;  ///< receives din as well, or null
 
   std::int64_t teams() const { return ceil_divide(rows, chunk); }
 
@@ -90,6 +92,7 @@ struct TeamNormalizeBackward {
         dbeta[i] += d;
       }
       dx.write(din + part.at(r));
+      if (copy) write_converted<width>(copy + part.at(r), dx);
     }
   }
 };

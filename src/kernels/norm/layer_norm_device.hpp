@@ -34,8 +34,9 @@ struct NormPart {
   }
 };
 
-/// Mean first, then the sum of squared deviations: no cancellation.
-template <class T, int Threads>
+/// Mean first, then the sum of squared deviations: no cancellation. The result may be narrower than
+/// the input.
+template <class T, int Threads, class Result = T>
 struct TeamNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
@@ -43,7 +44,7 @@ struct TeamNormalize {
   static constexpr std::size_t scratch_floats = 2 * warp_sums;
   static constexpr int resident_threads = 1024;
 
-  T* out;
+  Result* out;
   float *mean, *rstd;
   T const *in, *gamma, *beta;
   std::int64_t rows, columns;
@@ -95,7 +96,7 @@ struct TeamNormalize {
     TESSERA_UNROLL
     for (int r = 0; r < norm_rows; ++r) {
       if (!part.has(r)) continue;
-      Elements y;
+      RowPack<Result, Part::width> y;
       TESSERA_UNROLL
       for (int i = 0; i < Part::width; ++i)
         y.set(i, (x[r].get(i) - average[r]) * inverse[r] * g.get(i) + b.get(i));

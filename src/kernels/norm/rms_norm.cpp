@@ -19,10 +19,11 @@ using detail::RmsGamma;
 using detail::store;
 using detail::StridedHeads;
 using detail::with_type;
+using detail::with_types;
 
-template <class T>
+template <class T, class Result>
 struct RmsNormalize {
-  StridedHeads<T> out;
+  StridedHeads<Result> out;
   float* rstd;
   StridedHeads<T const> in;
   RmsGamma<T> gamma;
@@ -37,7 +38,7 @@ struct RmsNormalize {
   }
 
   template <class Team>
-  KOKKOS_FUNCTION void normalize(Team const& team, T* y, T const* x, float* scale) const {
+  KOKKOS_FUNCTION void normalize(Team const& team, Result* y, T const* x, float* scale) const {
     float squares = 0.0f;
     for_chunks(team, columns, [&](std::int64_t c, int n) {
       float part = 0.0f;
@@ -70,7 +71,7 @@ struct RmsNormalize {
 
 /// With x^ = x rstd and h = dout (offset + gamma):  din = rstd (h - x^ mean(h x^)),  dgamma = sum
 /// dout x^. Each chunk of rows writes its sums of dgamma to parts [chunks, C].
-template <class T>
+template <class T, class Copy>
 struct RmsNormalizeBackward {
   StridedHeads<T> din;
   StridedHeads<T const> dout, in;
@@ -80,6 +81,7 @@ struct RmsNormalizeBackward {
   std::int64_t rows, columns, chunk;
   int heads;
   bool accumulate;
+  Copy* copy;  ///< receives din as well, where rows have one head; or null
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
@@ -115,6 +117,7 @@ struct RmsNormalizeBackward {
         store(dx[c + i], before + inverse * (d * (offset + load(g[c + i])) - normal * mean));
         dgamma[c + i] += d * normal;
       }
+      if (copy) detail::copy_converted(copy + row * columns + c, dx + c, n);
     });
   }
 };
@@ -128,12 +131,12 @@ StridedHeads<T const> rows_of(ConstTensorView view, std::int64_t columns) {
   return {view.as<T>(), columns, columns};
 }
 
-template <class T>
-RmsNormalize<T> make_normalize(RmsNormWeights const& norm, RmsNormOutput const& to,
-                               ConstTensorView in) {
+template <class T, class Result>
+RmsNormalize<T, Result> make_normalize(RmsNormWeights const& norm, RmsNormOutput const& to,
+                                       ConstTensorView in) {
   std::int64_t const columns = norm.gamma.numel();
   TESSERA_EXPECT(to.out.numel() == in.numel() && to.rstd.numel() * columns == in.numel());
-  return {rows_of<T>(to.out, columns),
+  return {rows_of<Result>(to.out, columns),
           to.rstd.as<float>(),
           rows_of<T>(in, columns),
           RmsGamma<T>(norm),
@@ -143,21 +146,23 @@ RmsNormalize<T> make_normalize(RmsNormWeights const& norm, RmsNormOutput const& 
 }
 
 /// Makes the rule of a team that keeps rows in registers.
-template <int Threads, class T>
-detail::TeamRmsNormalize<T, Threads> in_registers(RmsNormalize<T> const& n, std::int64_t rows) {
+template <int Threads, class T, class Result>
+detail::TeamRmsNormalize<T, Threads, Result> in_registers(RmsNormalize<T, Result> const& n,
+                                                          std::int64_t rows) {
   return {n.out.base, n.rstd, n.in.base, n.gamma, rows, n.columns, n.epsilon};
 }
-template <int Threads, class T>
-detail::TeamRmsNormalizeBackward<T, Threads> in_registers(RmsNormalizeBackward<T> const& n) {
-  return {n.din.base,  n.dout.base, n.in.base,
-          n.rstd,      n.gamma,     n.parts,
-          n.rows,      n.columns,   detail::rows_per_norm_chunk(n.rows),
-          n.accumulate};
+template <int Threads, class T, class Copy>
+detail::TeamRmsNormalizeBackward<T, Threads, Copy> in_registers(
+    RmsNormalizeBackward<T, Copy> const& n) {
+  return {n.din.base,   n.dout.base, n.in.base,
+          n.rstd,       n.gamma,     n.parts,
+          n.rows,       n.columns,   detail::rows_per_norm_chunk(n.rows),
+          n.accumulate, n.copy};
 }
 
 /// dgamma from the partial sums of the chunks.
-template <class T>
-void add_parts(Queue& q, RmsNormalizeBackward<T> const& rule, std::int64_t chunks,
+template <class T, class Copy>
+void add_parts(Queue& q, RmsNormalizeBackward<T, Copy> const& rule, std::int64_t chunks,
                GradientTarget const& dgamma) {
   with_type(dgamma.view.dtype(), "rms_norm_backward", [&](auto tag) {
     using G = typename decltype(tag)::type;
@@ -171,11 +176,12 @@ void add_parts(Queue& q, RmsNormalizeBackward<T> const& rule, std::int64_t chunk
 }  // namespace
 
 void rms_norm(Queue& q, RmsNormWeights const& norm, RmsNormOutput const& to, ConstTensorView in) {
-  with_type(in.dtype(), "rms_norm", [&](auto tag) {
+  with_types(in.dtype(), to.out.dtype(), "rms_norm", [&](auto tag, auto result) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::rms_norm";
-    RmsNormalize<T> const rule = make_normalize<T>(norm, to, in);
+    auto const rule = make_normalize<T, typename decltype(result)::type>(norm, to, in);
     std::int64_t const rows = to.rstd.numel();
+    memory::note_operands(q, name, in, to.out);
     auto const team = [&](auto threads) {
       return in_registers<decltype(threads)::value>(rule, rows);
     };
@@ -188,16 +194,18 @@ void rms_norm(Queue& q, RmsNormWeights const& norm, RmsNormOutput const& to, Con
 void residual_rms_norm(Queue& q, RmsNormWeights const& norm, TensorView sum,
                        RmsNormOutput const& to, ResidualBranch const& in) {
   TESSERA_EXPECT(sum.numel() == in.residual.numel() && sum.numel() == in.branch.numel());
-  with_type(sum.dtype(), "residual_rms_norm", [&](auto tag) {
+  with_types(sum.dtype(), to.out.dtype(), "residual_rms_norm", [&](auto tag, auto result) {
     using T = typename decltype(tag)::type;
+    using Result = typename decltype(result)::type;
     char const* const name = "tessera::kernels::residual_rms_norm";
-    RmsNormalize<T> const n = make_normalize<T>(norm, to, sum);
-    detail::ResidualNormalize<T, RmsNormalize<T>> const rule{
+    auto const n = make_normalize<T, Result>(norm, to, sum);
+    detail::ResidualNormalize<T, RmsNormalize<T, Result>> const rule{
         sum.as<T>(), in.residual.as<T>(), in.branch.as<T>(), detail::DropoutFactors(in.drop), n};
     std::int64_t const rows = to.rstd.numel();
+    memory::note_operands(q, name, in.residual, in.branch, sum, to.out);
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
-      using Norm = detail::TeamRmsNormalize<T, size>;
+      using Norm = detail::TeamRmsNormalize<T, size, Result>;
       return detail::TeamResidualNormalize<T, size, Norm>{
           rule.sum, rule.residual, rule.branch, rule.factors, in_registers<size>(n, rows)};
     };
@@ -219,20 +227,26 @@ void rms_norm_backward(Queue& q, RmsNormWeights const& norm, RmsNormGradients co
   TESSERA_EXPECT(rows * columns == from.in.numel() && to.din.view.numel() == from.in.numel() &&
                  from.dout.numel() == from.in.numel() && to.dgamma.view.numel() == columns);
   TESSERA_EXPECT(workspace.numel() >= rms_norm_backward_workspace(q, rows, columns));
-  with_type(from.in.dtype(), "rms_norm_backward", [&](auto tag) {
+  TESSERA_EXPECT(to.copy.empty() || to.copy.numel() == from.in.numel());
+  Dtype const copied = to.copy.empty() ? from.in.dtype() : to.copy.dtype();
+  with_types(from.in.dtype(), copied, "rms_norm_backward", [&](auto tag, auto copy) {
     using T = typename decltype(tag)::type;
-    RmsNormalizeBackward<T> const rule{rows_of<T>(to.din.view, columns),
-                                       rows_of<T>(from.dout, columns),
-                                       rows_of<T>(from.in, columns),
-                                       from.rstd.as<float>(),
-                                       RmsGamma<T>(norm),
-                                       workspace.as<float>(),
-                                       rows,
-                                       columns,
-                                       detail::norm_rows_per_chunk(rows),
-                                       1,
-                                       to.din.mode == WriteMode::add};
+    using Copy = typename decltype(copy)::type;
+    RmsNormalizeBackward<T, Copy> const rule{rows_of<T>(to.din.view, columns),
+                                             rows_of<T>(from.dout, columns),
+                                             rows_of<T>(from.in, columns),
+                                             from.rstd.as<float>(),
+                                             RmsGamma<T>(norm),
+                                             workspace.as<float>(),
+                                             rows,
+                                             columns,
+                                             detail::norm_rows_per_chunk(rows),
+                                             1,
+                                             to.din.mode == WriteMode::add,
+                                             to.copy.empty() ? nullptr : to.copy.as<Copy>()};
     char const* const name = "tessera::kernels::rms_norm_backward";
+    memory::note_operands(q, name, from.dout, from.in, to.din.view,
+                          to.din.mode == WriteMode::add ? to.din.view : TensorView{}, to.copy);
     std::int64_t chunks = detail::norm_chunks(rows, rule.chunk);
     auto const team = [&](auto threads) {
       auto const out = in_registers<decltype(threads)::value>(rule);
@@ -240,7 +254,7 @@ void rms_norm_backward(Queue& q, RmsNormWeights const& norm, RmsNormGradients co
       return out;
     };
     if (!detail::run_in_registers<T>(q, name, columns, team, rule.din.base, rule.dout.base,
-                                     rule.in.base, rule.gamma.data))
+                                     rule.in.base, rule.gamma.data, rule.copy))
       detail::parallel_rows(q, name, chunks, rule);
     add_parts(q, rule, chunks, to.dgamma);
   });
@@ -252,13 +266,13 @@ void rms_norm_heads(Queue& q, RmsNormWeights const& norm, HeadNormShape const& s
                  to.rstd.numel() == shape.positions * shape.heads);
   with_type(shape.dtype, "rms_norm_heads", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    RmsNormalize<T> const rule{detail::strided_heads<T>(to.out, shape.width),
-                               to.rstd.as<float>(),
-                               detail::strided_heads<T>(in, shape.width),
-                               RmsGamma<T>(norm),
-                               shape.width,
-                               shape.heads,
-                               norm.epsilon};
+    RmsNormalize<T, T> const rule{detail::strided_heads<T>(to.out, shape.width),
+                                  to.rstd.as<float>(),
+                                  detail::strided_heads<T>(in, shape.width),
+                                  RmsGamma<T>(norm),
+                                  shape.width,
+                                  shape.heads,
+                                  norm.epsilon};
     detail::parallel_rows(q, "tessera::kernels::rms_norm_heads", shape.positions, rule);
   });
 }
@@ -274,17 +288,18 @@ void rms_norm_heads_backward(Queue& q, RmsNormWeights const& norm, HeadNormShape
     using T = typename decltype(tag)::type;
     // as many positions as norm_rows_per_chunk() rows have, so that the workspace suffices
     std::int64_t const chunk = ceil_divide(detail::norm_rows_per_chunk(rows), shape.heads);
-    RmsNormalizeBackward<T> const rule{detail::strided_heads<T>(to.din, shape.width),
-                                       detail::strided_heads<T>(from.dout, shape.width),
-                                       detail::strided_heads<T>(from.in, shape.width),
-                                       from.rstd.as<float>(),
-                                       RmsGamma<T>(norm),
-                                       workspace.as<float>(),
-                                       shape.positions,
-                                       shape.width,
-                                       chunk,
-                                       shape.heads,
-                                       false};
+    RmsNormalizeBackward<T, T> const rule{detail::strided_heads<T>(to.din, shape.width),
+                                          detail::strided_heads<T>(from.dout, shape.width),
+                                          detail::strided_heads<T>(from.in, shape.width),
+                                          from.rstd.as<float>(),
+                                          RmsGamma<T>(norm),
+                                          workspace.as<float>(),
+                                          shape.positions,
+                                          shape.width,
+                                          chunk,
+                                          shape.heads,
+                                          false,
+                                          nullptr};
     std::int64_t const chunks = detail::norm_chunks(rule.rows, rule.chunk);
     detail::parallel_rows(q, "tessera::kernels::rms_norm_heads_backward", chunks, rule);
     add_parts(q, rule, chunks, to.dgamma);

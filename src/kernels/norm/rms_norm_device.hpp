@@ -28,14 +28,14 @@ struct RmsGamma {
   }
 };
 
-template <class T, int Threads>
+template <class T, int Threads, class Result = T>
 struct TeamRmsNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
   static constexpr std::size_t scratch_floats = team_sum_floats<norm_rows, Threads>;
   static constexpr int resident_threads = 1024;
 
-  T* out;
+  Result* out;
   float* rstd;
   T const* in;
   RmsGamma<T> gamma;
@@ -69,7 +69,8 @@ struct TeamRmsNormalize {
       if (team.rank() == r && part.first + r < rows) rstd[part.first + r] = inverse[r];
     }
     if (part.column >= columns) return;
-    Elements g, y;
+    Elements g;
+    RowPack<Result, Part::width> y;
     g.read(gamma.data + part.column);
     TESSERA_UNROLL
     for (int r = 0; r < norm_rows; ++r) {
@@ -85,7 +86,7 @@ struct TeamRmsNormalize {
 /// A chunk of rows per team. With x^ = in rstd and h = dout (offset + gamma):
 ///   din (+)= rstd (h - x^ mean(h x^)),   parts[chunk] = sum dout x^ [C] over the rows of the chunk
 ///   in their order.
-template <class T, int Threads>
+template <class T, int Threads, class Copy = T>
 struct TeamRmsNormalizeBackward {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
@@ -99,6 +100,7 @@ struct TeamRmsNormalizeBackward {
   float* parts;
   std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
+  Copy* copy = nullptr;  ///< receives din as well, or null
 
   std::int64_t teams() const { return ceil_divide(rows, chunk); }
 
@@ -146,6 +148,7 @@ struct TeamRmsNormalizeBackward {
         dgamma[i] += d * normal;
       }
       dx.write(din + part.at(r));
+      if (copy) write_converted<width>(copy + part.at(r), dx);
     }
   }
 };

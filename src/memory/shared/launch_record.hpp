@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tessera/memory/queue.hpp"
@@ -20,7 +21,16 @@ class LaunchRecord {
     keep_launches,  ///< they are launched, too
     leave_out       ///< they are only compared
   };
+  /// A launch as note_operands() has described it.
+  struct Launch {
+    char const* kernel = "";
+    std::size_t bytes = 0;  ///< bytes of the operands that it reads and writes
+  };
   explicit LaunchRecord(Mode mode = Mode::keep_launches) : mode_(mode) {}
+
+  void describe_next(Launch const& launch) { next_ = launch; }
+  void begin_launch() { launches_.push_back(std::exchange(next_, {})); }
+  std::vector<Launch> const& launches() const { return launches_; }
 
   void add(void const* data, std::size_t bytes) {
     auto const* const first = static_cast<std::byte const*>(data);
@@ -62,7 +72,21 @@ class LaunchRecord {
   Mode mode_;
   bool is_complete_ = true;
   std::vector<std::byte> bytes_;
+  Launch next_{};
+  std::vector<Launch> launches_;
 };
+
+/// Describes the next launch on @p q to its record, if there is one: so the bytes that kernels move
+/// are counted without a device.
+/// @param kernel a literal
+inline void note_bytes(Queue const& q, char const* kernel, std::size_t bytes) {
+  if (LaunchRecord* const record = LaunchRecord::of(q)) record->describe_next({kernel, bytes});
+}
+/// An operand that is read and written is named twice.
+template <class... Views>
+void note_operands(Queue const& q, char const* kernel, Views const&... operands) {
+  note_bytes(q, kernel, (operands.bytes() + ... + std::size_t{0}));
+}
 
 namespace detail {
 
@@ -96,6 +120,7 @@ template <class Kernel, class... Given>
 bool leave_out(Queue& q, Given const&... given) {
   LaunchRecord* const record = LaunchRecord::of(q);
   if (!record) return false;
+  record->begin_launch();
   void const* const kernel = &detail::kernel_identity<Kernel>;
   record->add(&kernel, sizeof kernel);
   (detail::add_value(*record, given), ...);

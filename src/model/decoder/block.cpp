@@ -4,12 +4,21 @@ namespace tessera::model::detail {
 namespace {
 
 /// Gradient of a residual branch: that of the sum, through the branch's dropout. Without dropout it
-/// is the sum's own.
+/// may be the sum's own.
 ConstTensorView branch_gradient(PassContext const& pass, TensorView scratch, ConstTensorView stream,
                                 Dropout const& drop) {
-  if (drop.p == 0.0f) return stream;
+  if (drop.p == 0.0f && stream.dtype() == scratch.dtype()) return stream;
   kernels::dropout(pass.compute, scratch, stream, drop);
   return scratch;
+}
+
+/// Rows for the gradient of a branch, in the memory of @p stream: as a product reads them, or as
+/// @p last, the norm at the end of the branch, does.
+TensorView gradient_rows(PassContext const& pass, TensorView stream,
+                         std::optional<Norm> const& last = std::nullopt) {
+  bool const is_read_in_fp32 = last || pass.fp8;
+  return is_read_in_fp32 ? stream
+                         : TensorView(stream.data(), pass.dtype, {stream.dim(0), stream.dim(1)});
 }
 
 /// A norm, or none, with its input and what its forward pass kept.
@@ -24,7 +33,7 @@ ConstTensorView through_norm(PassContext const& pass, BackwardLeases const& leas
                              ConstTensorView dout, NormInput const& of) {
   if (!of.norm) return dout;
   TensorView const din = pass.allocate_stream(dout.dim(0), dout.dim(1));
-  of.norm->backward(pass, leases, {din}, dout, of.in, of.saved);
+  of.norm->backward(pass, leases, {{din}}, dout, of.in, of.saved);
   return din;
 }
 
@@ -33,7 +42,7 @@ ConstTensorView through_norm(PassContext const& pass, BackwardLeases const& leas
 void add_to_stream(PassContext const& pass, BackwardLeases const& leases, TensorView stream,
                    ConstTensorView dout, NormInput const& of) {
   if (!of.norm) return kernels::add(pass.compute, stream, dout);
-  of.norm->backward(pass, leases, {stream, kernels::WriteMode::add}, dout, of.in, of.saved);
+  of.norm->backward(pass, leases, {{stream, kernels::WriteMode::add}}, dout, of.in, of.saved);
 }
 
 }  // namespace
@@ -53,13 +62,25 @@ Dropout Block::dropout(PassContext const& pass, DropoutSite site) const {
                       pass.sequence * options_.width);
 }
 
+Norm::Saved Block::enter_attention(PassContext const& pass, WeightLease const& weights,
+                                   TensorView normed, ConstTensorView in) const {
+  Norm const& norm = *norms_.before_attention;
+  PendingSum* const pending = pass.pending;
+  if (!pending || pending->sum.empty()) return norm.forward(pass, weights, normed, in);
+  TESSERA_EXPECT(pending->sum.data() == in.data());
+  Norm::Residual const sum{pending->sum, pending->residual, pending->sum, pending->drop};
+  pending->sum = {};
+  return norm.forward(pass, weights, normed, sum);
+}
+
 Block::Saved Block::recompute(PassContext const& pass, WeightLease const& weights,
                               TensorView scratch, ConstTensorView in) const {
   Saved saved;
   saved.attention_in = in;
+  if (!norms_.before_attention && pass.pending) pass.pending->compute(pass.compute);
   if (norms_.before_attention) {
     TensorView const normed = normed_rows(pass);
-    saved.before_attention = norms_.before_attention->forward(pass, weights, normed, in);
+    saved.before_attention = enter_attention(pass, weights, normed, in);
     saved.attention_in = normed;
   }
   saved.attention = attention_.mix(pass, weights, saved.attention_in);
@@ -148,7 +169,11 @@ Block::Saved Block::forward(PassContext const& pass, WeightLease const& weights,
     return saved;
   }
   if (!norms_.after_mlp) mlp_.project(pass, weights, out, saved.mlp);  // else recompute() has
-  kernels::residual_add(pass.compute, out, saved.middle, out, drop);
+  PendingSum sum{out, saved.middle, drop};
+  if (pass.pending)
+    *pass.pending = sum;
+  else
+    sum.compute(pass.compute);
   return saved;
 }
 
@@ -168,16 +193,25 @@ void Block::backward_sequential(PassContext const& pass, BackwardLeases const& l
   {
     ArenaScope const scope(pass.arena);
     ConstTensorView const dbranch =
-        branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::mlp_output));
+        branch_gradient(pass, gradient_rows(pass, scratch, norms_.after_mlp), stream,
+                        dropout(pass, DropoutSite::mlp_output));
     mlp_.backward(
         pass, leases, dnormed,
         through_norm(pass, leases, dbranch, {norms_.after_mlp, saved.mlp_out, saved.after_mlp}),
         saved.mlp_in, saved.mlp);
   }
-  add_to_stream(pass, leases, stream, dnormed, {norms_.before_mlp, saved.middle, saved.before_mlp});
-
-  ConstTensorView const dbranch =
-      branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::attention_output));
+  Dropout const drop = dropout(pass, DropoutSite::attention_output);
+  TensorView const branch_rows = gradient_rows(pass, scratch, norms_.after_attention);
+  NormInput const mlp_norm{norms_.before_mlp, saved.middle, saved.before_mlp};
+  ConstTensorView dbranch;
+  if (mlp_norm.norm && drop.p == 0.0f && branch_rows.dtype() != stream.dtype()) {
+    mlp_norm.norm->backward(pass, leases, {{stream, kernels::WriteMode::add}, branch_rows}, dnormed,
+                            mlp_norm.in, mlp_norm.saved);
+    dbranch = branch_rows;
+  } else {
+    add_to_stream(pass, leases, stream, dnormed, mlp_norm);
+    dbranch = branch_gradient(pass, branch_rows, stream, drop);
+  }
   restore_attention_in(pass, leases.weights, in);
   attention_.backward(
       pass, leases, dnormed,
@@ -190,8 +224,8 @@ void Block::backward_sequential(PassContext const& pass, BackwardLeases const& l
 
 void Block::backward_parallel(PassContext const& pass, BackwardLeases const& leases,
                               TensorView stream, ConstTensorView in, Saved const& saved) const {
-  TensorView const scratch = allocate_stream(pass), dmlp_in = allocate_stream(pass),
-                   dattention_in = allocate_stream(pass);
+  TensorView const scratch = gradient_rows(pass, allocate_stream(pass)),
+                   dmlp_in = allocate_stream(pass), dattention_in = allocate_stream(pass);
   mlp_.backward(pass, leases, dmlp_in,
                 branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::mlp_output)),
                 saved.mlp_in, saved.mlp);

@@ -54,7 +54,8 @@ class Block {
 
   /// Buffers for blocks of this shape.
   SharedActivations share(PassContext const& pass) const;
-  /// out [R, width] overwritten; the returned views stay in the arena.
+  /// out [R, width] overwritten, by the next block if the pass has a PendingSum; the returned views
+  /// stay in the arena.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
   /// Only the saved activations, bit for bit those of forward(). @p scratch [R, width] is
@@ -82,6 +83,9 @@ class Block {
                             ConstTensorView in) const;
   void restore_mlp(PassContext const& pass, WeightLease const& weights, ConstTensorView in,
                    Saved const& saved) const;
+  /// The norm before attention, with the sum at the end of the block before if it is pending.
+  Norm::Saved enter_attention(PassContext const& pass, WeightLease const& weights,
+                              TensorView normed, ConstTensorView in) const;
   /// What the perceptron gets: x1 normalized, or the normalized x of a parallel block.
   void enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                  ConstTensorView in, Saved& saved) const;

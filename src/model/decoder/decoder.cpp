@@ -271,6 +271,9 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
                                     Inputs const& inputs, memory::ParamProvider& params) {
   kept_.clear();
   bool const recomputes_blocks = pass.recompute == Recompute::block;
+  PendingSum pending;
+  PassContext pass_with_sums = pass;
+  pass_with_sums.pending = &pending;
   if (pass.checkpoints) pass.checkpoints->begin(pass, trained_blocks());
   auto const input_of = [&](std::size_t block) {
     return pass.checkpoints ? pass.checkpoints->input_buffer(pass, block)
@@ -285,14 +288,22 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
     kept_.push_back({.in = hidden, .saved = {}, .mark = pass.arena.mark()});
     TensorView const out = input_of(i + 1);
     Arena::Mark const after_out = pass.arena.mark();
+    // activations that do not stay cannot be operands of a later sum
+    bool const keeps = !recomputes_blocks && unit_of_block(i) >= first_trained();
+    bool const leaves_sum = keeps && parts_.layers[i]->sums_are_pending();
     auto const weights = params.acquire(unit_of_block(i), pass.compute);
+    if (!leaves_sum) pending.compute(pass.compute);
+    PendingSum const before = pending;
     pass.compute.run_as_graph(pass.shape("forward", i), [&] {
       pass.arena.rollback(after_out);  // a second call starts again
-      kept_.back().saved = parts_.layers[i]->forward(pass, weights, out, hidden);
+      pending = before;
+      kept_.back().saved =
+          parts_.layers[i]->forward(leaves_sum ? pass_with_sums : pass, weights, out, hidden);
     });
-    if (recomputes_blocks || unit_of_block(i) < first_trained()) pass.arena.rollback(after_out);
+    if (!keeps) pass.arena.rollback(after_out);
     hidden = out;
   }
+  pending.compute(pass.compute);
   return hidden;
 }
 

@@ -17,6 +17,8 @@ class DecoderLayer {
   };
 
   virtual ~DecoderLayer() = default;
+  /// Whether forward() takes and leaves a PendingSum.
+  virtual bool sums_are_pending() const { return false; }
   /// What all layers of a pass with Recompute::light share.
   virtual SharedActivations share(PassContext const& pass) const = 0;
   /// out [R, width] overwritten.
@@ -34,6 +36,7 @@ class DecoderLayer {
 class BlockLayer final : public DecoderLayer {
  public:
   explicit BlockLayer(Block block) : block_(std::move(block)) {}
+  bool sums_are_pending() const override { return true; }
 
   SharedActivations share(PassContext const& pass) const override { return block_.share(pass); }
 

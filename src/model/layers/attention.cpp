@@ -59,10 +59,11 @@ Dropout CausalSelfAttention::dropout(PassContext const& pass) const {
                       options_.qkv.heads * pass.sequence * pass.sequence);
 }
 
-CausalSelfAttention::Saved CausalSelfAttention::allocate(PassContext const& pass) const {
+CausalSelfAttention::Saved CausalSelfAttention::allocate(PassContext const& pass,
+                                                         WeightLease const& weights) const {
   std::int64_t const rows = pass.positions();
   Saved out;
-  out.qkv = qkv_.allocate(pass);
+  out.qkv = qkv_.allocate(pass, weights);
   if (query_norm_) out.query = pass.allocate(rows, options_.qkv.query_width());
   if (key_norm_) out.key = pass.allocate(rows, options_.qkv.kv_width());
   out.mixed = pass.allocate(rows, options_.qkv.query_width());
@@ -97,7 +98,7 @@ void CausalSelfAttention::rotate(PassContext const& pass, kernels::AttentionGrad
 CausalSelfAttention::Saved CausalSelfAttention::mix(PassContext const& pass,
                                                     WeightLease const& weights,
                                                     ConstTensorView in) const {
-  Saved saved = allocate(pass);
+  Saved saved = allocate(pass, weights);
   qkv_.forward(pass, weights, saved.qkv, in);
   auto const projected = qkv_.heads<kernels::AttentionGradients>(saved.qkv),
              heads = operands(saved);
@@ -164,7 +165,7 @@ void CausalSelfAttention::backward(PassContext const& pass, BackwardLeases const
   ArenaScope const scope(pass.arena);
   auto const config = this->config(pass);
   std::int64_t const mixed_width = options_.qkv.query_width();
-  QkvProjection::Rows const dqkv = qkv_.allocate(pass);
+  QkvProjection::Rows const dqkv = qkv_.allocate(pass, leases.weights);
   TensorView const dmixed = pass.allocate(pass.positions(), mixed_width);
   TensorView const workspace =
       pass.allocate_fp32(kernels::attention_backward_workspace(pass.compute, config.shape));

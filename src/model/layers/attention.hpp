@@ -58,7 +58,7 @@ class CausalSelfAttention {
  private:
   kernels::AttentionConfig config(PassContext const& pass) const;
   Dropout dropout(PassContext const& pass) const;
-  Saved allocate(PassContext const& pass) const;
+  Saved allocate(PassContext const& pass, WeightLease const& weights) const;
   /// What attention reads.
   kernels::AttentionGradients operands(Saved const& saved) const;
   /// Writes the new keys and values of the pass into its cache.

@@ -103,7 +103,7 @@ std::function<Value(LayerPass&, Value const&)> make_norm(LayerPlan& plan, std::s
       Dtype const stream = run.pass().stream_dtype;
       ConstTensorView const dout = run.gradient_in(stream);
       auto const to = [&](kernels::GradientTarget const& din) {
-        part->layer.backward(run.pass(), leases, din, dout, in.rows(), saved);
+        part->layer.backward(run.pass(), leases, {din}, dout, in.rows(), saved);
       };
       if (in.rows().dtype() == stream) return to(run.to(in));
       run.write(in, stream, [&](TensorView din) { to({din}); });

@@ -16,6 +16,51 @@ Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, doubl
     bias_ = add_undecayed_parameter(unit, name + ".bias", {shape.out}, zeros());
 }
 
+std::optional<Linear> Linear::join(std::vector<Linear const*> const& parts) {
+  Linear out = *parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    Linear const& part = *parts[i];
+    if (part.weight_ != out.weight_ + i) return std::nullopt;
+    out.shape_.out += part.shape_.out;
+    out.name_ += concat(", ", part.name_);
+  }
+  out.weights_ = parts.size();
+  bool const rows_follow =
+      out.shape_.layout == WeightLayout::out_in && out.shape_.bias == Bias::none;
+  return rows_follow ? std::optional(std::move(out)) : std::nullopt;
+}
+
+bool Linear::is_one_product(std::optional<Linear> const& joined, WeightLease const& weights,
+                            std::vector<Linear const*> const& parts) {
+  if (!joined) return false;
+  for (Linear const* const part : parts)
+    if (part->is_adapted()) return false;
+  for (std::size_t i = joined->weight_; i + 1 < joined->weight_ + joined->weights_; ++i)
+    if (static_cast<std::byte const*>(weights[i].data()) + weights[i].bytes() !=
+        weights[i + 1].data())
+      return false;
+  return true;
+}
+
+ConstTensorView Linear::weight(WeightLease const& weights) const {
+  ConstTensorView const first = weights[weight_];
+  if (weights_ == 1) return first;
+  return {first.data(), first.dtype(), {shape_.out, shape_.in}};
+}
+
+TensorView Linear::weight_gradient(BackwardLeases const& leases) const {
+  TensorView const first = leases.gradients[weight_];
+  if (weights_ == 1) return first;
+  TensorView const last = leases.gradients[weight_ + weights_ - 1];
+  TESSERA_EXPECT(first.empty() == last.empty(), "a part of ", name_, " is frozen");
+  if (first.empty()) return first;
+  TensorView const all(first.data(), first.dtype(), {shape_.out, shape_.in});
+  TESSERA_EXPECT(static_cast<std::byte*>(last.data()) + last.bytes() ==
+                     static_cast<std::byte*>(all.data()) + all.bytes(),
+                 "gradients of ", name_, " are not next to each other, but the weights are");
+  return all;
+}
+
 void Linear::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                      LinearInput const& in, TensorView gelu_input) const {
   TESSERA_EXPECT(!lora_ || gelu_input.empty(), name_);
@@ -27,7 +72,7 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
     multiply_fp8(pass, weights, out, in, then);
   else
     kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
-                  pass.in_dtype(pass.dtype, in.values), pass.in_dtype(pass.dtype, weights[weight_]),
+                  pass.in_dtype(pass.dtype, in.values), pass.in_dtype(pass.dtype, weight(weights)),
                   then);
   if (lora_ && pass.adapters_on) lora_->add_output(pass, weights, out, in.values);
 }
@@ -78,14 +123,14 @@ void Linear::multiply_backward(PassContext const& pass, BackwardLeases const& le
                                InputGradient const& din, ConstTensorView dout,
                                ConstTensorView in) const {
   bool const in_out = shape_.layout == WeightLayout::in_out;
-  if (!leases.gradients[weight_].empty())
+  if (TensorView const gradient = weight_gradient(leases); !gradient.empty())
     kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = leases.gradients.accumulate()},
-                  leases.gradients[weight_], in_out ? in : dout, in_out ? dout : in);
+                  gradient, in_out ? in : dout, in_out ? dout : in);
   add_bias_gradient(pass, leases, dout);
   if (din.out.empty()) return;
   kernels::gemm(pass.compute,
                 {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add}, din.out,
-                dout, pass.in_dtype(pass.dtype, leases.weights[weight_]),
+                dout, pass.in_dtype(pass.dtype, weight(leases.weights)),
                 {.gelu_slope_at = din.gelu_input});
 }
 
@@ -109,7 +154,7 @@ void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const
     ArenaScope const scope(pass.arena);
     auto const x = in.cast.values.empty() ? backward_input(pass, leases, in.values).cast : in.cast;
     bool const in_out = shape_.layout == WeightLayout::in_out;
-    multiply(pass, leases.gradient(weight_), in_out ? x : dy.transposed,
+    multiply(pass, {weight_gradient(leases), leases.mode()}, in_out ? x : dy.transposed,
              in_out ? dy.transposed : x);
   }
   if (has_input)
@@ -121,8 +166,8 @@ void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const
 Float8Matrix Linear::float8_weight(PassContext const& pass, WeightLease const& weights,
                                    WeightLayout wanted) const {
   bool const as_stored = shape_.layout == wanted;
-  auto const w = to_float8(pass, Float8::e4m3, weights[weight_],
-                           {.rows = as_stored, .transposed = !as_stored});
+  auto const w =
+      to_float8(pass, Float8::e4m3, weight(weights), {.rows = as_stored, .transposed = !as_stored});
   return as_stored ? w.rows : w.transposed;
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "layers/lora_layer.hpp"
 #include "layers/pass.hpp"
@@ -59,6 +60,13 @@ class Linear {
   /// Adds "<name>.weight" (normal with @p stddev) and "<name>.bias" to @p unit.
   Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev);
 
+  /// Layers of the same input as one: one product for all. None if their weights do not follow each
+  /// other in a unit, or if they have biases.
+  static std::optional<Linear> join(std::vector<Linear const*> const& parts);
+  /// Whether the weights of joined layers are next to each other in memory, and none is adapted.
+  static bool is_one_product(std::optional<Linear> const& joined, WeightLease const& weights,
+                             std::vector<Linear const*> const& parts);
+
   /// Where the gradient of the input goes.
   struct InputGradient {
     InputGradient(TensorView to, ConstTensorView gelu = {})
@@ -109,11 +117,15 @@ class Linear {
                          ConstTensorView dout) const;
   Float8Matrix float8_weight(PassContext const& pass, WeightLease const& weights,
                              WeightLayout wanted) const;
+  ConstTensorView weight(WeightLease const& weights) const;
+  /// Empty if it is frozen.
+  TensorView weight_gradient(BackwardLeases const& leases) const;
 
   std::string name_;
   LinearShape shape_;
   std::optional<LoraLayer> lora_;
   std::size_t weight_;
+  std::size_t weights_ = 1;  ///< parameters from weight_ on: more than one of joined layers
   std::size_t bias_ = 0;
 };
 

@@ -209,7 +209,7 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
                     {projection.bias_gradient, first > 0 ? kernels::WriteMode::add : leases.mode()},
                     dlogits);
   });
-  norm_.backward(pass, leases, {to.dhidden}, dnormed, hidden, saved);
+  norm_.backward(pass, leases, {{to.dhidden}}, dnormed, hidden, saved);
 }
 
 void LmHead::backward_bias(PassContext const& pass, kernels::GradientTarget const& to,

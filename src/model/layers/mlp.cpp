@@ -22,6 +22,7 @@ Mlp::Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options)
       expand_(
           inner_layer(unit, name + "." + options.expand_name, options,
                       options.kind == MlpKind::gated_fused ? 2 * options.inner : options.inner)),
+      joined_(gate_ ? Linear::join({&*gate_, &expand_}) : std::nullopt),
       project_(unit, name + "." + options.project_name,
                {.in = options.inner,
                 .out = options.width,
@@ -32,8 +33,10 @@ Mlp::Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options)
 Mlp::Saved Mlp::expand(PassContext const& pass, WeightLease const& weights,
                        ConstTensorView in) const {
   std::int64_t const rows = pass.positions();
-  Saved const saved{.gate = gate_ ? pass.allocate(rows, options_.inner) : TensorView{},
-                    .before = pass.allocate(rows, expand_.shape().out),
+  bool const apart = is_gated_apart(weights);
+  Linear const& expand = before(apart);
+  Saved const saved{.gate = apart ? pass.allocate(rows, options_.inner) : TensorView{},
+                    .before = pass.allocate(rows, expand.shape().out),
                     .activated = pass.shared.activated.empty() ? pass.allocate(rows, options_.inner)
                                                                : pass.shared.activated};
   // what is computed again must be what was computed at first, not what an epilogue rounds
@@ -43,9 +46,9 @@ Mlp::Saved Mlp::expand(PassContext const& pass, WeightLease const& weights,
   }
   {
     ArenaScope const scope(pass.arena);
-    LinearInput const of_both = (gate_ ? *gate_ : expand_).forward_input(pass, in);
-    if (gate_) gate_->forward(pass, weights, saved.gate, of_both);
-    expand_.forward(pass, weights, saved.before, of_both);
+    LinearInput const of_both = (apart ? *gate_ : expand).forward_input(pass, in);
+    if (apart) gate_->forward(pass, weights, saved.gate, of_both);
+    expand.forward(pass, weights, saved.before, of_both);
   }
   activate(pass, saved);
   return saved;
@@ -85,17 +88,19 @@ void Mlp::backward_gated(PassContext const& pass, BackwardLeases const& leases, 
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = pass.positions();
   TensorView const dactivated = pass.allocate(rows, options_.inner);
-  TensorView const dgate = gate_ ? pass.allocate(rows, options_.inner) : TensorView{};
-  TensorView const dbefore = pass.allocate(rows, expand_.shape().out);
+  bool const apart = !saved.gate.empty();
+  Linear const& expand = before(apart);
+  TensorView const dgate = apart ? pass.allocate(rows, options_.inner) : TensorView{};
+  TensorView const dbefore = pass.allocate(rows, expand.shape().out);
   project_.backward(pass, leases, dactivated, dout, saved.activated);
   kernels::gated_activate_backward(
       pass.compute, options_.activation, gated_shape(pass),
       gate_and_up<kernels::GatedGradients, TensorView>(dgate, dbefore),
       {dactivated.data(), options_.inner},
       gate_and_up<kernels::GatedInput, ConstTensorView>(saved.gate, saved.before));
-  LinearInput const of_both = expand_.backward_input(pass, leases, in);
-  expand_.backward(pass, leases, din, dbefore, of_both);
-  if (gate_)
+  LinearInput const of_both = expand.backward_input(pass, leases, in);
+  expand.backward(pass, leases, din, dbefore, of_both);
+  if (apart)
     gate_->backward(pass, leases, kernels::GradientTarget{din, kernels::WriteMode::add}, dgate,
                     of_both);
 }

@@ -31,8 +31,8 @@ struct MlpOptions {
 class Mlp {
  public:
   struct Saved {
-    TensorView gate;       ///< [R, inner] of a gate with a matrix of its own
-    TensorView before;     ///< [R, inner] of the expansion, or [R, 2 inner] of a fused matrix
+    TensorView gate;       ///< [R, inner] of a gate with a product of its own
+    TensorView before;     ///< [R, inner] of the expansion, or [R, 2 inner] with the gate
     TensorView activated;  ///< [R, inner], input of the last layer
   };
 
@@ -70,8 +70,7 @@ class Mlp {
   /// Gate and expansion, of their own buffers or halves of one.
   template <class Operands, class View>
   Operands gate_and_up(View gate, View before) const {
-    if (options_.kind == MlpKind::gated)
-      return {{gate.data(), gate.dim(1)}, {before.data(), before.dim(1)}};
+    if (!gate.empty()) return {{gate.data(), gate.dim(1)}, {before.data(), before.dim(1)}};
     auto* const base = static_cast<typename View::Byte*>(before.data());
     return {
         {base, before.dim(1)},
@@ -82,8 +81,17 @@ class Mlp {
   }
 
   MlpOptions options_;
+  /// Whether gate and expansion have a product of their own each.
+  bool is_gated_apart(WeightLease const& weights) const {
+    return gate_ && !Linear::is_one_product(joined_, weights, {&*gate_, &expand_});
+  }
+  /// The layer that writes Saved::before; with the gate of its own product, or without a gate, it
+  /// is the expansion.
+  Linear const& before(bool apart) const { return gate_ && !apart ? *joined_ : expand_; }
+
   std::optional<Linear> gate_;
   Linear expand_;
+  std::optional<Linear> joined_;  ///< gate and expansion as one
   Linear project_;
 };
 

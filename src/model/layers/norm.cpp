@@ -1,23 +1,6 @@
 #include "layers/norm.hpp"
 
 namespace tessera::model::detail {
-namespace {
-
-/// Rows of the stream's dtype that a kernel writes: the output, or rows to convert to it.
-struct Converted {
-  TensorView rows;
-
-  Converted(PassContext const& pass, TensorView const& out)
-      : rows(out.dtype() == pass.stream_dtype
-                 ? out
-                 : pass.arena.allocate(pass.stream_dtype, {out.dim(0), out.dim(1)})) {}
-  void finish(PassContext const& pass, TensorView const& out) const {
-    if (rows.dtype() != out.dtype()) kernels::cast(pass.compute, out, rows);
-  }
-};
-
-}  // namespace
-
 std::size_t add_gamma(UnitSpec& unit, std::string const& name, NormOptions const& options) {
   TESSERA_EXPECT(options.gamma_offset == 0.0 || options.gamma_offset == 1.0);
   return add_undecayed_parameter(unit, name + ".weight", {options.width},
@@ -40,30 +23,24 @@ Norm::Saved Norm::forward(PassContext const& pass, WeightLease const& weights, T
                           ConstTensorView in) const {
   Saved const saved = allocate(pass, in.dim(0));
   ArenaScope const scope(pass.arena);
-  Converted const to(pass, out);
   in = pass.in_dtype(pass.stream_dtype, in);
   if (is_rms())
-    kernels::rms_norm(pass.compute, rms_weights(options_, weights[gamma_]), {to.rows, saved.rstd},
-                      in);
+    kernels::rms_norm(pass.compute, rms_weights(options_, weights[gamma_]), {out, saved.rstd}, in);
   else
-    kernels::layer_norm(pass.compute, weights_of(weights), {to.rows, saved.mean, saved.rstd}, in);
-  to.finish(pass, out);
+    kernels::layer_norm(pass.compute, weights_of(weights), {out, saved.mean, saved.rstd}, in);
   return saved;
 }
 
 Norm::Saved Norm::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                           Residual const& in) const {
   Saved const saved = allocate(pass, in.residual.dim(0));
-  ArenaScope const scope(pass.arena);
-  Converted const to(pass, out);
   kernels::ResidualBranch const branch{in.residual, in.branch, in.drop};
   if (is_rms())
     kernels::residual_rms_norm(pass.compute, rms_weights(options_, weights[gamma_]), in.sum,
-                               {to.rows, saved.rstd}, branch);
+                               {out, saved.rstd}, branch);
   else
     kernels::residual_layer_norm(pass.compute, weights_of(weights), in.sum,
-                                 {to.rows, saved.mean, saved.rstd}, branch);
-  to.finish(pass, out);
+                                 {out, saved.mean, saved.rstd}, branch);
   return saved;
 }
 
@@ -71,9 +48,8 @@ kernels::LayerNormWeights Norm::weights_of(WeightLease const& weights) const {
   return {weights[gamma_], weights[beta_], static_cast<float>(options_.epsilon)};
 }
 
-void Norm::backward(PassContext const& pass, BackwardLeases const& leases,
-                    kernels::GradientTarget const& din, ConstTensorView dout, ConstTensorView in,
-                    Saved const& saved) const {
+void Norm::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient const& din,
+                    ConstTensorView dout, ConstTensorView in, Saved const& saved) const {
   ArenaScope const conversions(pass.arena);
   in = pass.in_dtype(pass.stream_dtype, in);
   if (is_rms()) return backward_rms(pass, leases, din, {dout, in, saved.rstd});
@@ -82,20 +58,20 @@ void Norm::backward(PassContext const& pass, BackwardLeases const& leases,
       kernels::layer_norm_backward_workspace(pass.compute, in.dim(0), options_.width));
   auto const dgamma = leases.gradient_or_unread(pass, gamma_, options_.width),
              dbeta = leases.gradient_or_unread(pass, beta_, options_.width);
-  kernels::layer_norm_backward(pass.compute, {din, dgamma.view, dbeta.view, leases.mode()},
-                               {dout, in, saved.mean, saved.rstd, leases.weights[gamma_]},
-                               workspace);
+  kernels::layer_norm_backward(
+      pass.compute, {din.stream, dgamma.view, dbeta.view, leases.mode(), din.copy},
+      {dout, in, saved.mean, saved.rstd, leases.weights[gamma_]}, workspace);
 }
 
 void Norm::backward_rms(PassContext const& pass, BackwardLeases const& leases,
-                        kernels::GradientTarget const& din,
-                        kernels::RmsNormBackwardInput const& from) const {
+                        InputGradient const& din, kernels::RmsNormBackwardInput const& from) const {
   ArenaScope const scope(pass.arena);
   TensorView const workspace = pass.allocate_fp32(
       kernels::rms_norm_backward_workspace(pass.compute, from.in.dim(0), options_.width));
-  kernels::rms_norm_backward(pass.compute, rms_weights(options_, leases.weights[gamma_]),
-                             {din, leases.gradient_or_unread(pass, gamma_, options_.width)}, from,
-                             workspace);
+  kernels::rms_norm_backward(
+      pass.compute, rms_weights(options_, leases.weights[gamma_]),
+      {din.stream, leases.gradient_or_unread(pass, gamma_, options_.width), din.copy}, from,
+      workspace);
 }
 
 namespace {

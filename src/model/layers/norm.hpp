@@ -40,18 +40,22 @@ class Norm {
   /// Adds "<name>.weight", and "<name>.bias" (zeros) of layer normalization, to @p unit.
   Norm(UnitSpec& unit, std::string const& name, NormOptions const& options);
 
-  /// Norms compute in the stream's dtype; rows of another one are converted.
-  /// out [R, width] overwritten.
+  /// Norms compute in the stream's dtype; input rows of another one are converted.
+  /// out [R, width] of the stream's or the products' dtype, overwritten.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
   /// Normalizes a residual sum, which is written in the same pass.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 Residual const& in) const;
 
-  /// din [R, width] and dout of the stream's dtype; parameter gradients as the lease says.
-  void backward(PassContext const& pass, BackwardLeases const& leases,
-                kernels::GradientTarget const& din, ConstTensorView dout, ConstTensorView in,
-                Saved const& saved) const;
+  /// Where the gradient of the input goes.
+  struct InputGradient {
+    kernels::GradientTarget stream;  ///< [R, width] of the stream's dtype
+    TensorView copy{};  ///< [R, width] of the products' dtype: receives it as well; or empty
+  };
+  /// dout of the stream's dtype; parameter gradients as the lease says.
+  void backward(PassContext const& pass, BackwardLeases const& leases, InputGradient const& din,
+                ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
 
  private:
   bool is_rms() const { return options_.kind == NormKind::rms; }
@@ -59,8 +63,7 @@ class Norm {
   Saved allocate(PassContext const& pass, std::int64_t rows) const {
     return {is_rms() ? TensorView{} : pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
   }
-  void backward_rms(PassContext const& pass, BackwardLeases const& leases,
-                    kernels::GradientTarget const& din,
+  void backward_rms(PassContext const& pass, BackwardLeases const& leases, InputGradient const& din,
                     kernels::RmsNormBackwardInput const& from) const;
 
   NormOptions options_;

@@ -61,6 +61,18 @@ struct SharedActivations {
   TensorView activated;  ///< [R, inner], what the perceptron's last layer gets
 };
 
+/// The sum at the end of a block, which the norm of the next block computes with its own result.
+struct PendingSum {
+  TensorView sum;  ///< input of the next block, holds the branch; empty: nothing is pending
+  ConstTensorView residual;
+  Dropout drop;
+
+  void compute(Queue& q) {
+    if (!sum.empty()) kernels::residual_add(q, sum, residual, sum, drop);
+    sum = {};
+  }
+};
+
 class HostCheckpoints;
 
 struct PassContext {
@@ -85,6 +97,8 @@ struct PassContext {
   /// `dtype`.
   Dtype stream_dtype = dtype;
   SharedActivations shared{};  ///< shared activations of light recomputation
+  /// Null: blocks compute the sum at their end themselves.
+  PendingSum* pending = nullptr;
   /// Checkpoints of recomputation, where they leave the device
   HostCheckpoints* checkpoints = nullptr;
 

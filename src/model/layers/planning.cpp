@@ -1,10 +1,16 @@
 #include "layers/planning.hpp"
 
+#include "tessera/core/rounding.hpp"
+
 namespace tessera::model::detail {
 namespace {
 
-/// Apart from the addresses of a planning arena.
-constexpr std::uintptr_t address_of_parameters = std::uintptr_t{1} << 46;
+/// Apart from the addresses of a planning arena, and from each other: parameters that train and
+/// frozen ones are in buffers of their own.
+constexpr std::uintptr_t trained_address = std::uintptr_t{1} << 46,
+                         frozen_address = std::uintptr_t{1} << 47;
+/// Elements; as a zero::PartitionPlan lays parameters out.
+constexpr std::int64_t alignment = 32;
 
 TensorView shaped(void* data, Dtype dtype, std::vector<std::int64_t> const& dims) {
   auto const dim = [&](std::size_t i) { return i < dims.size() ? dims[i] : 1; };
@@ -28,9 +34,13 @@ PlanningParams::PlanningParams(std::vector<UnitSpec> const& units, Dtype dtype)
 
 std::vector<TensorView> PlanningParams::views_of(memory::UnitIndex unit) const {
   std::vector<TensorView> out;
-  auto* const address = reinterpret_cast<void*>(address_of_parameters);
-  for (auto const& parameter : units_[memory::position(unit)].parameters)
-    out.push_back(shaped(address, dtype_, parameter.shape));
+  std::uintptr_t trained = trained_address, frozen = frozen_address;
+  for (auto const& parameter : units_[memory::position(unit)].parameters) {
+    std::uintptr_t& address = parameter.trains ? trained : frozen;
+    out.push_back(shaped(reinterpret_cast<void*>(address), dtype_, parameter.shape));
+    address +=
+        static_cast<std::uintptr_t>(round_up(out.back().numel(), alignment)) * size_of(dtype_);
+  }
   return out;
 }
 

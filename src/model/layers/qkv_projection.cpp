@@ -19,12 +19,14 @@ QkvProjection::QkvProjection(UnitSpec& unit, std::string const& name, QkvOptions
   add(0, options.query_width());
   add(1, options.kv_width());
   add(2, options.kv_width());
+  joined_ = Linear::join(parts());
 }
 
-QkvProjection::Rows QkvProjection::allocate(PassContext const& pass) const {
+QkvProjection::Rows QkvProjection::allocate(PassContext const& pass,
+                                            WeightLease const& weights) const {
   std::int64_t const rows = pass.positions();
   Rows out;
-  if (options_.layout != QkvLayout::separate) {
+  if (options_.layout != QkvLayout::separate || Linear::is_one_product(joined_, weights, parts())) {
     out.fused = pass.allocate(rows, fused_width());
     return out;
   }
@@ -36,8 +38,7 @@ QkvProjection::Rows QkvProjection::allocate(PassContext const& pass) const {
 
 void QkvProjection::forward(PassContext const& pass, WeightLease const& weights, Rows const& rows,
                             ConstTensorView in) const {
-  if (options_.layout != QkvLayout::separate)
-    return parts_[0].forward(pass, weights, rows.fused, in);
+  if (!rows.fused.empty()) return fused().forward(pass, weights, rows.fused, in);
   ArenaScope const scope(pass.arena);
   LinearInput const of_all = parts_[0].forward_input(pass, in);
   parts_[0].forward(pass, weights, rows.query, of_all);
@@ -47,8 +48,7 @@ void QkvProjection::forward(PassContext const& pass, WeightLease const& weights,
 
 void QkvProjection::backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
                              Rows const& drows, ConstTensorView in) const {
-  if (options_.layout != QkvLayout::separate)
-    return parts_[0].backward(pass, leases, din, drows.fused, in);
+  if (!drows.fused.empty()) return fused().backward(pass, leases, din, drows.fused, in);
   kernels::GradientTarget const sum{din, kernels::WriteMode::add};
   ArenaScope const scope(pass.arena);
   LinearInput const of_all = parts_[0].backward_input(pass, leases, in);

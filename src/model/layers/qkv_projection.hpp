@@ -14,7 +14,7 @@ namespace tessera::model::detail {
 enum class QkvLayout {
   fused,           ///< one matrix: all queries, then all keys, then all values
   fused_per_head,  ///< one matrix: query, key and value of head 0, then those of head 1, ...
-  separate,        ///< three matrices
+  separate,        ///< three matrices; next to each other in memory they are multiplied as one
 };
 
 struct QkvOptions {
@@ -50,7 +50,8 @@ class QkvProjection {
     for (Linear& part : parts_) visit(part);
   }
 
-  Rows allocate(PassContext const& pass) const;
+  /// One buffer where one product computes all.
+  Rows allocate(PassContext const& pass, WeightLease const& weights) const;
   /// @p rows overwritten, in [R, width].
   void forward(PassContext const& pass, WeightLease const& weights, Rows const& rows,
                ConstTensorView in) const;
@@ -82,8 +83,13 @@ class QkvProjection {
   }
   std::int64_t fused_width() const { return options_.query_width() + 2 * options_.kv_width(); }
 
+  std::vector<Linear const*> parts() const { return {&parts_[0], &parts_[1], &parts_[2]}; }
+  /// The layer that writes rows of one buffer.
+  Linear const& fused() const { return parts_.size() == 1 ? parts_[0] : *joined_; }
+
   QkvOptions options_;
-  std::vector<Linear> parts_;  ///< one, or three
+  std::vector<Linear> parts_;     ///< one, or three
+  std::optional<Linear> joined_;  ///< the three as one
 };
 
 }  // namespace tessera::model::detail

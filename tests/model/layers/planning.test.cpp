@@ -23,5 +23,22 @@ TEST(Planning, ParametersHaveTheirShapes) {
   EXPECT_TRUE(params.gradient(memory::first_unit, queue).accumulate());
 }
 
+TEST(Planning, ParametersFollowEachOtherIfBothTrainOrAreFrozen) {
+  UnitSpec unit;
+  for (char const* const name : {"q", "k", "v"}) add_parameter(unit, name, {16, 4}, zeros());
+  memory::PlanningQueue queue(memory::MemorySpace::host);
+  auto const follow = [&](std::size_t next) {
+    std::vector<UnitSpec> const units{unit};
+    PlanningParams params(units, Dtype::bf16);
+    auto const weights = params.acquire(memory::first_unit, queue);
+    return static_cast<std::byte const*>(weights[next - 1].data()) + weights[next - 1].bytes() ==
+           weights[next].data();
+  };
+  EXPECT_TRUE(follow(1) && follow(2));
+  unit.parameters[0].trains = false;
+  EXPECT_FALSE(follow(1));
+  EXPECT_TRUE(follow(2));
+}
+
 }  // namespace
 }  // namespace tessera::model::detail

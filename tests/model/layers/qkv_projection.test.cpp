@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::int64_t width = 5;
 constexpr int heads = 2, head_dim = 3;
+constexpr std::int64_t aligned_width = 16;  ///< its matrices fill cache lines: they are adjacent
 
 QkvOptions options(QkvLayout layout, int kv_heads) {
   std::vector<std::string> names{"qkv"};
@@ -42,16 +43,17 @@ LayerCase make(QkvOptions const& o) {
   UnitSpec unit;
   QkvProjection const projection(unit, "attn", o);
   return {unit,
-          {2, 3, width, o.query_width() + 2 * o.kv_width()},
+          {2, 3, o.width, o.query_width() + 2 * o.kv_width()},
           [projection, o](PassContext const& pass, WeightLease const& weights, TensorView out,
                           ConstTensorView in) {
-            auto const rows = projection.allocate(pass);
+            auto const rows = projection.allocate(pass, weights);
+            EXPECT_EQ(rows.fused.empty(), o.layout == QkvLayout::separate && o.width == width);
             projection.forward(pass, weights, rows, in);
             gather(projection, o, rows, out.as<float>(), false);
           },
           [projection, o](PassContext const& pass, BackwardLeases const& leases, TensorView din,
                           ConstTensorView dout, ConstTensorView in) {
-            auto const rows = projection.allocate(pass);
+            auto const rows = projection.allocate(pass, leases.weights);
             std::vector<float> all(dout.as<float>(), dout.as<float>() + dout.numel());
             gather(projection, o, rows, all.data(), true);
             projection.backward(pass, leases, din, rows, in);
@@ -64,6 +66,17 @@ TEST(QkvProjection, GradientsAreFiniteDifferences) {
   make(options(QkvLayout::fused_per_head, heads)).expect_gradients();
   make(options(QkvLayout::separate, heads)).expect_gradients();
   make(options(QkvLayout::separate, 1)).expect_gradients();
+}
+
+/// Three matrices that are next to each other are one product; with biases between them they are
+/// not.
+TEST(QkvProjection, OfMatricesNextToEachOtherIsOneProduct) {
+  for (int const kv_heads : {heads, 1}) {
+    QkvOptions o = options(QkvLayout::separate, kv_heads);
+    o.width = aligned_width;
+    o.bias = Bias::none;
+    make(o).expect_gradients();
+  }
 }
 
 /// Column c of query, key or value of head h is row (3 h + part) * head_dim + c of the matrix.

@@ -54,7 +54,7 @@ void cast(Queue& q, TensorView out, ConstTensorView in);
 void add(Queue& q, TensorView accumulator, ConstTensorView in);
 /// data [n] T *= factor.
 void scale(Queue& q, TensorView data, float factor);
-/// out [n] T = in * mask / (1-p). With the same Dropout it is also the backward pass.
+/// out [n] T = in [n] (T or fp32) * mask / (1-p). Also the backward pass of the same Dropout.
 void dropout(Queue& q, TensorView out, ConstTensorView in, Dropout const& drop);
 /// out [n] T = residual + dropout(branch).
 void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTensorView branch,

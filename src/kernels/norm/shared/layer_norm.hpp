@@ -16,7 +16,7 @@ struct LayerNormWeights {
 };
 /// The normalized rows, and what the backward pass needs.
 struct LayerNormOutput {
-  TensorView out;   ///< [R, C] T
+  TensorView out;   ///< [R, C] T, or 16 bits of rows in fp32
   TensorView mean;  ///< [R] fp32
   TensorView rstd;  ///< [R] fp32, 1 / sqrt(variance + epsilon)
 };
@@ -43,6 +43,7 @@ struct LayerNormGradients {
   TensorView dgamma;   ///< [C] fp32 or T
   TensorView dbeta;    ///< [C], dgamma's dtype
   WriteMode parameters = WriteMode::overwrite;  ///< write mode of dgamma and dbeta
+  TensorView copy{};  ///< [R, C] T, or 16 bits of rows in fp32: receives din as well; or empty
 };
 struct LayerNormBackwardInput {
   ConstTensorView dout;        ///< [R, C] T

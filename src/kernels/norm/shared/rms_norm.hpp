@@ -25,7 +25,7 @@ struct RmsNormWeights {
 };
 /// The normalized rows, and what the backward pass needs.
 struct RmsNormOutput {
-  TensorView out;   ///< [R, C] T
+  TensorView out;   ///< [R, C] T, or 16 bits of rows in fp32
   TensorView rstd;  ///< [R] fp32, 1 / sqrt(mean of squares + epsilon)
 };
 
@@ -41,6 +41,7 @@ void residual_rms_norm(Queue& q, RmsNormWeights const& norm, TensorView sum,
 struct RmsNormGradients {
   GradientTarget din;     ///< [R, C] T
   GradientTarget dgamma;  ///< [C] fp32 or T
+  TensorView copy{};      ///< [R, C] T, or 16 bits of rows in fp32: receives din as well; or empty
 };
 struct RmsNormBackwardInput {
   ConstTensorView dout;  ///< [R, C] T
