@@ -17,5 +17,7 @@ case $(mpiexec --version 2>&1 || true) in
   *"Open MPI"* | *OpenRTE*) per_node=(--map-by "ppr:$((ranks / nodes)):node" --bind-to none) ;;
   *) per_node=(-ppn "$((ranks / nodes))") ;;   # PALS, and MPICH's Hydra
 esac
+# nodes of the job that are spares: docs/how-to/survive-failures.md
+[[ -z ${TESSERA_SPARES:-} ]] || exec tessera run --spares "$TESSERA_SPARES" --launcher_options="${MPIEXEC_OPTIONS:-}" -- tessera-train "$@"
 # shellcheck disable=SC2086   # MPIEXEC_OPTIONS: words of a site profile
 exec mpiexec -n "$ranks" "${per_node[@]}" ${MPIEXEC_OPTIONS:-} tessera-train "$@"

@@ -40,6 +40,9 @@ void add_tokenizer(Command& app);
 /// @throws IoError when the run has not ended, or when the status is older
 std::int64_t recorded_exit_code(ConfigTree const& status, std::filesystem::path const& run,
                                 std::int64_t since);
+/// `tessera run`: starts the ranks of a training, and starts them again after failures.
+void add_run(Command& app);
+
 /// `tessera status`: the state of a run, from its status.json.
 void add_status(Command& app);
 

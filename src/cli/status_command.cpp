@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "doctor/diagnosis.hpp"
+#include "recovery/run_history.hpp"
+#include "recovery/run_watch.hpp"
 #include "status_watch.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/error.hpp"
@@ -45,6 +47,10 @@ void print_status(fs::path const& run) {
         "SLURM_RESTART_COUNT", "PBS_JOBID", "started", "updated"})
     if (auto const* value = status.find(key))
       fmt::print("{:<20} {}\n", key, value->is_string() ? value->as_string() : value->dump());
+  if (!fs::exists(run / history_file)) return;
+  auto const history = ConfigTree::read(run / history_file);
+  fmt::print("{:<20} {}\n{:<20} {}\n", "failures", failures_text(history), "goodput",
+             goodput_text(history));
 }
 
 }  // namespace

@@ -63,8 +63,8 @@ int main(int argc, char** argv) {
     cli::add_simulate(app);
     cli::add_tokenize(app);
     cli::add_tokenizer(app);
-    for (auto* add : {cli::add_status, cli::add_doctor, cli::add_submit, cli::add_launch,
-                      cli::add_selftest, cli::add_bench_comm, cli::add_manual})
+    for (auto* add : {cli::add_run, cli::add_status, cli::add_doctor, cli::add_submit,
+                      cli::add_launch, cli::add_selftest, cli::add_bench_comm, cli::add_manual})
       add(app);
   }
   return parse_and_run(app, {argv + std::min(argc, 1), argv + argc}, program);

@@ -18,9 +18,9 @@ std::optional<ProcessStat> parse_process_stat(std::string const& text) {
   if (close == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(close + 1));
   ProcessStat out;
-  fields >> out.state;
+  fields >> out.state >> out.parent;
   std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
+  for (int field = 5; field < 22; ++field) fields >> skipped;
   return fields >> out.started ? std::optional(out) : std::nullopt;
 }
 

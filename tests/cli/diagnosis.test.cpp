@@ -1,5 +1,7 @@
 #include "doctor/diagnosis.hpp"
 
+#include "recovery/run_watch.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@ namespace {
 
 TEST(ProcessStat, FieldsCountFromTheLastParenthesis) {
   std::string const tail = " 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 10 20";
-  EXPECT_EQ(parse_process_stat("42 (bash) S" + tail), (ProcessStat{'S', 987654}));
-  EXPECT_EQ(parse_process_stat("42 (a) Z 9 (b) (c) R" + tail), (ProcessStat{'R', 987654}));
+  EXPECT_EQ(parse_process_stat("42 (bash) S" + tail), (ProcessStat{'S', 987654, 1}));
+  EXPECT_EQ(parse_process_stat("42 (a) Z 9 (b) (c) R" + tail), (ProcessStat{'R', 987654, 1}));
   EXPECT_TRUE(parse_process_stat("42 (bash) Z" + tail)->has_ended());
   EXPECT_TRUE(parse_process_stat("42 (bash) X" + tail)->has_ended());
   EXPECT_FALSE(parse_process_stat("42 (bash) D" + tail)->has_ended());

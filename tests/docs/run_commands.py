@@ -59,7 +59,7 @@ class Options:
                 return f"{' '.join(path)} has no subcommand {rest[0]}"
             path, rest = path + (rest[0],), rest[1:]
         own, foreign = rest, []
-        if path[-1] in ("launch", "submit", "check", "lr", "status", "estimate", "plan", "simulate"):   # arguments of another program follow
+        if path[-1] in ("launch", "submit", "check", "lr", "status", "estimate", "plan", "simulate", "run"):   # arguments of another program follow
             cut = next((i for i, word in enumerate(rest) if word in ("--", "run_clm.py", "tessera-train")),
                        len(rest))
             own, foreign = rest[:cut], rest[cut + 1:]

@@ -381,6 +381,32 @@ def stopped_node(b):
     lose_node(b, "stopped", signal.SIGSTOP)
 
 
+def supervised_run_loses_a_node(b):
+    """The template recover: every process of a node is killed, slurmd too; the job continues with the other one and ends with the same bits."""
+    flags = dict(per_device_train_batch_size=1, deepspeed=b.config("ds.json", zero(3)), reproducible="world", threads=1, max_steps=150, save_strategy="steps",
+                 save_steps=20, save_total_limit=2, node_timeout=4)
+    words = b.common("run", gradient_accumulation_steps=2, **flags)
+    job, lost = submit(b, "recover", words, "--nodes=2", "--ntasks-per-node=2", "--sbatch=--export=ALL,TESSERA_SPARES=0"), []
+    try:
+        wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 60)
+        lost = b.node_processes("n2")
+        for pid in lost:
+            b.kill(pid)
+        state = b.wait_for_end(job, 120)
+    finally:
+        b.run([b.script, "node-up", b.cluster, "n2"])
+    print(b.output(job))
+    assert state == ("COMPLETED", 0), (state, b.output(job))
+    history = json.loads((b.work / "run/recovery.json").read_text())
+    failure = history["failures"][0]
+    assert len(history["failures"]) == 1 and failure["node"] == "n2" and failure["node_lost"] and history["ranks"] == 2, history
+    print(f"the loss of a node cost {failure['lost_seconds']}")
+    b.train(2, b.common("alone", gradient_accumulation_steps=4, **flags))
+    assert b.losses("run") == b.losses("alone"), "the run that lost a node differs from an undisturbed one"
+    told = b.run(["tessera", "doctor", "--why", b.work / "run"]).stdout
+    assert "node n2" in told and "goodput" in told, told
+
+
 # --- the shipped templates ----------------------------------------------------------------------------------------------------------
 
 def submit(b, template, words, *options, log=None):
@@ -515,7 +541,8 @@ def launcher_of_deepspeed(b):
 
 SCENARIOS = [templates_train, requeue_stops_where_it_must, time_limit_requeue_finish, array_and_consolidation, words_arrive_as_they_are,
              launcher_of_deepspeed, mpich_ranks_by_pmi2, two_nodes_train_as_one, selftest_on_each_node, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request,
-             time_limit_is_known, shrink_and_grow, preempted_job_resumes, killed_for_memory, devices_of_each_rank, dead_node, stopped_node]
+             time_limit_is_known, shrink_and_grow, preempted_job_resumes, killed_for_memory, devices_of_each_rank, dead_node, stopped_node,
+             supervised_run_loses_a_node]
 
 
 def run_scenario(arguments, again=False):

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "recovery/run_watch.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
@@ -106,11 +107,6 @@ Diagnosis silent(ConfigTree const& status, std::string const& job_state) {
 }
 
 }  // namespace
-
-bool has_ended(ConfigTree const& status) {
-  std::string const state = status.get_string("state", "");
-  return state == "done" || state == "failed" || state == "stopped_early";
-}
 
 Diagnosis diagnose(ConfigTree const& status, JobRecord const& record,
                    std::string const& living_owner) {

@@ -21,7 +21,4 @@ struct Diagnosis {
 Diagnosis diagnose(ConfigTree const& status, JobRecord const& record,
                    std::string const& living_owner = "");
 
-/// Whether the status records the end of the run.
-bool has_ended(ConfigTree const& status);
-
 }  // namespace tessera::cli

@@ -12,6 +12,8 @@
 #include "doctor/node_report.hpp"
 #include "installation.hpp"
 #include "launch/run_program.hpp"
+#include "recovery/run_history.hpp"
+#include "recovery/run_watch.hpp"
 #include "slurm/job_record.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
@@ -44,6 +46,12 @@ void explain(DoctorArguments const& a) {
   if (!record.evidence.empty()) fmt::print("{}: {}\n", record.log, record.evidence);
   if (!diagnosis.advice.empty()) fmt::print("What to do:\n");
   for (auto const& advice : diagnosis.advice) fmt::print("  - {}\n", advice);
+  if (auto const file = fs::path(a.why) / history_file; fs::exists(file)) {
+    auto const history = ConfigTree::read(file);
+    fmt::print("failures that `tessera run` has met: {}\n", failures_text(history));
+    for (auto const& line : history_lines(history, 20)) fmt::print("  {}\n", line);
+    fmt::print("goodput: {}\n", goodput_text(history));
+  }
 }
 
 NodeSection memory_section() {

@@ -100,6 +100,7 @@ bool leading(std::vector<int> const& slots) {
 std::vector<std::string> srun_line(LaunchRequest const& request,
                                    std::vector<HostSlots> const& hosts) {
   std::vector<std::string> words{"srun"};
+  words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
   auto const& slots = hosts.front().slots;
   for (auto const& h : hosts)
     TESSERA_VALIDATE(h.slots == slots, UsageError, "host ", h.host, " would use slots ",
@@ -147,6 +148,7 @@ std::vector<std::string> mpirun_line(LaunchRequest const& request,
   bool const hydra = request.hydra, named = !request.hosts.empty();
   std::vector<std::string> words{request.mpirun};
   if (request.as_root && !hydra) words.push_back("--allow-run-as-root");
+  words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
   if (hydra && named) words.insert(words.end(), {"-hosts", host_list(hosts)});
   for (std::size_t first = 0; first < hosts.size();) {
     std::size_t last = first;
@@ -166,6 +168,8 @@ std::vector<std::string> mpirun_line(LaunchRequest const& request,
       else
         words.insert(words.end(), {"-x", "CUDA_VISIBLE_DEVICES=" + devices});
     }
+    if (named && !hydra)
+      for (auto const& name : request.exports) words.insert(words.end(), {"-x", name});
     words.insert(words.end(), request.program.begin(), request.program.end());
     first = last;
   }

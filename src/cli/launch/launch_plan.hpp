@@ -33,6 +33,8 @@ struct LaunchRequest {
   std::string mpirun = "mpirun";  ///< the launcher of the build's MPI
   bool hydra = false;             ///< `mpirun` is that of MPICH
   bool as_root = false;           ///< Open MPI's refuses to run as root without a flag
+  std::vector<std::string> launcher_options{};  ///< further options of srun or mpirun
+  std::vector<std::string> exports{};  ///< variables for ranks of other hosts, where not all are
 };
 
 /// The hosts and slots to use. @throws UsageError for unknown hosts or slots, for include combined

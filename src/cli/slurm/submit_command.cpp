@@ -48,8 +48,9 @@ struct SubmitArguments {
 /// The arguments of tessera-train, where the script passes them on: all of "$@", or of an array a
 /// run file for each task.
 void check_arguments(std::string const& script, std::vector<std::string> const& words, int ranks) {
+  bool const has_spares = script.find("\ntessera run ") != std::string::npos;
   if (script.find("tessera-train \"$@\"") != std::string::npos)
-    return check_training_arguments(words, ranks);
+    return check_training_arguments(words, has_spares ? 0 : ranks);
   if (script.find("tessera-train \"$run\"") == std::string::npos) return;
   TESSERA_VALIDATE(!words.empty() && fs::is_directory(words[0]), UsageError,
                    "an array needs a directory with run files (*.json)",
@@ -95,8 +96,8 @@ void add_submit(Command& app) {
       app.add_command("submit", "Fill in a batch script and pass it to sbatch or qsub");
   submit_app
       .add("template TEMPLATE", a->script,
-           "single-node, multi-node, requeue, array, debug, cpu-only, consolidate, or the "
-           "path of a file")
+           "single-node, multi-node, requeue, recover, array, debug, cpu-only, consolidate, or "
+           "the path of a file")
       .required();
   static std::pair<char const*, char const*> const options[] = {
       {"nodes", "number of nodes"},

@@ -12,11 +12,12 @@ namespace tessera {
 struct ProcessStat {
   char state = '?';          ///< 'R', 'S', ... 'Z': a zombie, which has ended
   std::int64_t started = 0;  ///< clock ticks since boot
+  std::int64_t parent = 0;   ///< process id of the parent
   bool has_ended() const { return state == 'Z' || state == 'X'; }
   bool operator==(ProcessStat const&) const = default;
 };
 
-/// Fields 3 and 22 of the text of /proc/<pid>/stat, see proc(5); nothing when the text is not
+/// Fields 3, 4 and 22 of the text of /proc/<pid>/stat, see proc(5); nothing when the text is not
 /// complete.
 std::optional<ProcessStat> parse_process_stat(std::string const& text);
 

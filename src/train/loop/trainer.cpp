@@ -231,7 +231,10 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
   if (!data) return nullptr;
   auto const context = run.model_context();
   auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
-                                         [&stop_check] { stop_check.ask(); });
+                                         [this, &stop_check] {
+                                           job_.status.touch();
+                                           stop_check.ask();
+                                         });
   if (run.config.reproducible_world()) out->use_exact_sums();
   out->set_preference(preference_of(data));
   out->set_prediction_step(

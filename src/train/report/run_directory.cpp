@@ -66,7 +66,7 @@ bool holds_other_files(fs::path const& directory) {
   constexpr std::string_view of_a_failed_run[] = {
       "status.json", "metrics.jsonl", "flight_record", "comms_logger.json",
       "tuning.json", "tuned.json",    "runs",          "wandb",
-      "mlruns"};
+      "mlruns",      "recovery.json"};
   for (auto const& entry : entries_of(directory)) {
     std::string const name = entry.filename().string();
     if (name.front() == '.' ||

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <mutex>
@@ -48,6 +49,10 @@ ConfigTree own_entry(std::string const& id) {
       .set("pid", std::int64_t{::getpid()})
       .set("process_start", start_of(::getpid()))
       .set("process_space", process_space());
+  char const* const attempt = std::getenv("TESSERA_ATTEMPT");
+  if (std::string const text = attempt ? attempt : ""; text.rfind(' ') != std::string::npos)
+    entry.set("supervisor", text.substr(0, text.rfind(' ')))
+        .set("attempt", std::atoi(text.c_str() + text.rfind(' ')));
   return entry.set("job", facts.job_id)
       .set("restart", facts.restart_count)
       .set("started", utc_timestamp())
@@ -107,6 +112,10 @@ Life life_of(ConfigTree const& owner, ConfigTree const& own_entry) {
   bool const requeued = !job.empty() && owner.get_string("job", "") == job &&
                         owner.get_int("restart", 0) < own_entry.get_int("restart", 0);
   if (requeued) return Life::dead;  // the batch system ends a job before it starts it again
+  std::string const supervisor = own_entry.get_string("supervisor", "");
+  if (!supervisor.empty() && owner.get_string("supervisor", "") == supervisor &&
+      owner.get_int("attempt", 0) < own_entry.get_int("attempt", 0))
+    return Life::dead;  // `tessera run` has ended it; on a node that is lost it finds out itself
   if (owner.get_string("host", "") != host_name()) return Life::unknown;
   std::string const space = owner.get_string("process_space", ""), own = process_space();
   if (space != own)

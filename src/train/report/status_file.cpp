@@ -63,6 +63,13 @@ void StatusFile::update(State state, std::int64_t step, std::int64_t total_steps
   write();
 }
 
+void StatusFile::touch() {
+  Lock const lock(mutex_);
+  if (std::chrono::steady_clock::now() - last_write_ < std::chrono::seconds(5)) return;
+  last_write_ = std::chrono::steady_clock::now();
+  write();
+}
+
 void StatusFile::set(std::string const& key, ConfigTree value) {
   Lock const lock(mutex_);
   document_.set(key, std::move(value));

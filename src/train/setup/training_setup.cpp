@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/config/learning_rate.hpp"
 #include "tessera/config/node_groups.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/rounding.hpp"
@@ -392,6 +393,7 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
 /// Restores weights and states. Damage that only reading the data shows sends a run that may choose
 /// to an older checkpoint.
 void TrainingSetup::restore(StartingPoint const& start) {
+  auto const began = Clock::now();
   std::vector<std::int64_t> refused;
   if (run_.weights->frozen_plan().parameter_count() > 0) initialize_weights(start_values());
   for (StartingPoint at = start;;) {
@@ -417,6 +419,7 @@ void TrainingSetup::restore(StartingPoint const& start) {
       if (job_.is_root() && optimizer_states(manifest) != optimizer.state_names())
         log::info(concat(at.checkpoint.string(), " has no optimizer states; those of ",
                          optimizer.algorithm, " start at zero"));
+      job_.status.set("restore_seconds", seconds_since(began));
       return;
     } catch (DataError const& e) {
       if (!at.may_fall_back) throw;

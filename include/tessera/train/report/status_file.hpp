@@ -23,6 +23,8 @@ class StatusFile {
   enum class State { starting, running, saving, stopped_early, done, failed };
   /// @p step is completed. Writes at most once per second, except when the state changes.
   void update(State state, std::int64_t step, std::int64_t total_steps);
+  /// A sign of life for those who watch the file: rewrites it if that was 5 s ago.
+  void touch();
   /// Sets a field for the next write.
   void set(std::string const& key, ConfigTree value);
   void checkpoint_saved(std::string const& name);

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Failures injected into a run under `tessera run`: what each costs, and whether the last bytes are those of an undisturbed run.
+
+Kills of a rank, of all ranks in the same instant, of ranks that start or restore, stopped ranks, and damage to the newest checkpoint
+before a kill, drawn by a seed. The ranks are parts of this machine as nodes, so that the world also shrinks and grows.
+
+    failures.py --bin build/host/bin [--failures 20] [--seed 1] [--nodes 1,1] [--work DIR] [--kinds rank,all,stop,start,damage]
+
+Exit code 1: the bytes differ, or a failure cost more than --limit seconds. Needs only Python's standard library."""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+from scenarios.recovery import Supervised, kill  # noqa: E402
+from support import Bench, damage, wait_for  # noqa: E402
+
+SECONDS_BETWEEN = 1.0  # mean time of training between two failures
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+class Injector:
+    """Draws when and how ranks fail."""
+
+    def __init__(self, run, supervisor, seed, kinds):
+        self.run, self.supervisor, self.dice, self.kinds = run, supervisor, random.Random(seed), kinds
+        self.counts = collections.Counter()
+
+    def failures(self):
+        try:
+            return len(self.run.history("run")["failures"])
+        except (OSError, json.JSONDecodeError):
+            return 0
+
+    def running(self):
+        return self.supervisor.poll() is None
+
+    def inject(self):
+        """One failure, and the wait until `tessera run` has noticed it."""
+        before = self.failures()
+        kind = self.dice.choice(self.kinds)
+        if kind != "start":
+            progress = self.run.steps("run") + self.dice.randrange(1, 8)
+            wait_for(lambda: not self.running() or (self.run.steps("run") >= progress and self.run.ranks(self.supervisor)), 120)
+            time.sleep(self.dice.uniform(0, SECONDS_BETWEEN))
+        else:
+            wait_for(lambda: not self.running() or self.run.ranks(self.supervisor), 60)
+            time.sleep(self.dice.uniform(0, 0.3))
+        ranks = self.run.ranks(self.supervisor)
+        if not ranks or not self.running():
+            return
+        if kind == "damage":
+            steps = sorted((self.run.b.work / "run/checkpoints").glob("step_????????"))
+            if len(steps) > 1:
+                damage(self.run.b, "run", int(steps[-1].name[5:]), "flipped", rank=0)
+        victims = ranks if kind in ("all", "start") else [self.dice.choice(ranks)]
+        kill(victims, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
+        self.counts[kind] += 1
+        wait_for(lambda: not self.running() or self.failures() > before, 60)
+
+
+def arguments_of():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--work", default="failures")
+    parser.add_argument("--source", default=str(pathlib.Path(__file__).resolve().parents[2]))
+    parser.add_argument("--mpiexec", default="mpiexec")
+    parser.add_argument("--failures", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", default="1,1")
+    parser.add_argument("--kinds", default="rank,all,stop,start,damage")
+    parser.add_argument("--limit", type=float, default=0.0, help="seconds that a failure may cost; 0: any")
+    return parser.parse_args()
+
+
+def main():
+    arguments = arguments_of()
+    run = Supervised(Bench(arguments), steps=20 + 12 * arguments.failures)
+    run.flags["eval_steps"] = 50
+    began = time.monotonic()
+    run.reference(len(arguments.nodes.split(",")))
+    undisturbed = time.monotonic() - began
+    supervisor = run.start("run", arguments.nodes, "--hang_timeout", "2", "--max_restarts", "50")
+    injector = Injector(run, supervisor, arguments.seed, arguments.kinds.split(","))
+    while injector.running() and sum(injector.counts.values()) < arguments.failures:
+        injector.inject()
+    said = run.finish(supervisor)
+    history = run.history("run")
+    costs = [sum(failure["lost_seconds"].values()) for failure in history["failures"]]
+    parts = {name: sum(f["lost_seconds"][name] for f in history["failures"]) / len(costs) for name in history["lost_seconds"]}
+    print(f"{len(costs)} failures ({dict(injector.counts)}), seed {arguments.seed}, nodes {arguments.nodes}, {os.cpu_count()} cores")
+    print(f"seconds lost per failure: median {percentile(costs, .5):.2f}, 90 % {percentile(costs, .9):.2f}, 99 % {percentile(costs, .99):.2f}, most {max(costs):.2f}")
+    print("of them on average: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items()))
+    print(f"goodput {100 * history['goodput']:.1f} % of {history['elapsed_seconds']:.0f} s; the undisturbed run took {undisturbed:.0f} s")
+    print(f"worlds: {dict(collections.Counter(f['ranks'] for f in history['failures']))}")
+    same = run.result("run") == run.expected
+    print("the last bytes are those of the undisturbed run" if same else f"THE LAST BYTES DIFFER\n{said[-5000:]}")
+    return 0 if same and (arguments.limit == 0 or max(costs) <= arguments.limit) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+#include "recovery/supervisor.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "recovery/run_history.hpp"
+#include "scratch_files.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::cli {
+namespace {
+
+/// A launcher that notes its arguments, and then does what a line of shell says: $n counts its
+/// calls.
+class FakeLauncher {
+ public:
+  explicit FakeLauncher(std::string const& action) {
+    auto const directory = files_.path().string();
+    std::filesystem::create_directories(files_.path() / "run/checkpoints");
+    files_.write("mpirun", "#!/bin/sh\ncd " + directory +
+                               "\necho \"$@\" >>calls\nn=$(wc -l <calls)\n" + action + "\n");
+    std::filesystem::permissions(files_.path() / "mpirun", std::filesystem::perms::owner_all);
+    request_.launch.mpirun = directory + "/mpirun";
+    request_.program = "tessera-train";
+    request_.arguments = {"--do_train",
+                          "--model_type",
+                          "gpt2",
+                          "--tokenizer_name",
+                          "t",
+                          "--train_file",
+                          "x",
+                          "--output_dir",
+                          directory + "/run",
+                          "--per_device_train_batch_size",
+                          "4"};
+    request_.nodes = {{"node0", {0}}, {"node1", {0}}};
+    request_.simulated = true;
+    request_.max_restarts = 2;
+  }
+  RunRequest& request() { return request_; }
+  int run() const { return supervise(request_); }
+  ConfigTree history() const { return ConfigTree::read(files_.path() / "run" / history_file); }
+  int calls() const { return static_cast<int>(history().get_int("attempts", 0)); }
+  std::string words() const {
+    std::ifstream file(files_.path() / "calls");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  ScratchFiles files_;
+  RunRequest request_;
+};
+
+/// Shell that replaces status.json as rank 0 does.
+std::string status(std::string const& fields) {
+  return "echo '{" + fields + "}' >run/new; mv run/new run/status.json; ";
+}
+std::string const done = status(R"("state": "done", "exit_code": 0, "reason": "finished")");
+
+TEST(Supervise, StartsAgainUntilTheRunIsDone) {
+  FakeLauncher launcher("[ $n -lt 2 ] && kill -9 $$\n" + done);
+  EXPECT_EQ(launcher.run(), 0);
+  EXPECT_EQ(launcher.calls(), 2);
+  EXPECT_EQ(launcher.history().at("failures").as_array().size(), 1U);
+  EXPECT_EQ(launcher.history().get_int("exit_code", -1), 0);
+}
+
+TEST(Supervise, EndsWhenTheSameStepFailsAgainForTheSameReason) {
+  FakeLauncher launcher("kill -9 $$");
+  EXPECT_EQ(launcher.run(), 137);
+  EXPECT_EQ(launcher.calls(), 2);
+}
+
+TEST(Supervise, EndsWithTheCodeOfAnErrorThatStays) {
+  FakeLauncher launcher(status(R"("state": "failed", "exit_code": 74, "reason": "full")") +
+                        "exit 1");
+  EXPECT_EQ(launcher.run(), 74);
+  EXPECT_EQ(launcher.calls(), 1);
+  FakeLauncher stopped(status(R"("state": "stopped_early", "exit_code": 75, "reason": "")") +
+                       "exit 143");
+  EXPECT_EQ(stopped.run(), 75);
+}
+
+TEST(Supervise, ANodeThatFailsThriceIsLeftOutAndTheGlobalBatchStays) {
+  std::string const fails = status(R"("state": "running", "step": '$n'00)") + "sleep 0.3; " +
+                            status(R"("state": "failed", "exit_code": 69, "reason": "lost", )"
+                                   R"("suspect_rank": 1, "suspect_host": "here")");
+  FakeLauncher launcher("if [ $n -lt 4 ]; then " + fails + " exit 69; fi\n" + done);
+  launcher.request().max_restarts = 4;
+  EXPECT_EQ(launcher.run(), 0);
+  EXPECT_EQ(launcher.history().get_int("ranks", 0), 1);
+  auto const words = launcher.words();
+  EXPECT_THAT(words, testing::HasSubstr("-np 2 tessera-train"));
+  EXPECT_THAT(words.substr(words.rfind("-np")),
+              testing::AllOf(testing::StartsWith("-np 1 tessera-train"),
+                             testing::HasSubstr("--gradient_accumulation_steps 2")));
+}
+
+TEST(Supervise, AHangIsEndedAndLaterAttemptsResumeInTheirOwnDirectory) {
+  std::string const hangs =
+      status(R"("state": "running", "step": 3, "last_checkpoint": "step_00000003")") + "sleep 100";
+  FakeLauncher launcher("if [ $n -lt 2 ]; then " + hangs + "; fi\n" + done);
+  launcher.request().hang_timeout_seconds = 0.5;
+  launcher.request().arguments.insert(launcher.request().arguments.end(),
+                                      {"--resume_from_checkpoint", "/elsewhere"});
+  EXPECT_EQ(launcher.run(), 0);
+  auto const failure = launcher.history().at("failures").as_array().at(0);
+  EXPECT_THAT(failure.get_string("kind", ""), testing::StartsWith("hang"));
+  EXPECT_THAT(launcher.words(), testing::EndsWith("--resume_from_checkpoint auto\n"));
+}
+
+TEST(Supervise, RefusesSparesThatLeaveNoNode) {
+  FakeLauncher launcher(done);
+  launcher.request().spares = 2;
+  EXPECT_THROW(launcher.run(), UsageError);
+}
+
+}  // namespace
+}  // namespace tessera::cli
