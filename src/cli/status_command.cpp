@@ -5,7 +5,6 @@
 #include <ctime>
 #include <memory>
 
-#include "doctor/diagnosis.hpp"
 #include "recovery/run_history.hpp"
 #include "recovery/run_watch.hpp"
 #include "status_watch.hpp"

@@ -11,7 +11,7 @@
 #include <iterator>
 #include <thread>
 
-#include "doctor/diagnosis.hpp"
+#include "recovery/run_watch.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 
