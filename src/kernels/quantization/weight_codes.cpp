@@ -203,7 +203,8 @@ struct EncodeInt8 {
     for (std::int64_t i = 0; i < columns; ++i)
       largest = std::max(largest, std::abs(rounded(in[i])));
     absmax[row] = largest;
-    float const factor = largest > 0.0f ? 127.0f / largest : 0.0f;
+    // as torch divides a number by a tensor: rounded twice
+    float const factor = largest > 0.0f ? 1.0f / largest * 127.0f : 0.0f;
     for (std::int64_t i = 0; i < columns; ++i)
       codes[row * columns + i] = static_cast<std::int8_t>(std::nearbyint(rounded(in[i]) * factor));
   }
