@@ -10,8 +10,10 @@ namespace tessera::train {
 /// How the model computes.
 model::ModelOptions model_options(config::ResolvedConfig const& config);
 
-/// What the ZeRO engine reads.
-zero::EngineConfig engine_config(config::ResolvedConfig const& config);
+/// What the ZeRO engine reads. @param lora the adapters of the model: they say in which layout
+/// its matrices are, which a quantized base depends on
+zero::EngineConfig engine_config(config::ResolvedConfig const& config,
+                                 std::optional<model::LoraOptions> const& lora = {});
 
 /// @throws ConfigError when no engine trains as @p config says in a model's memory space
 void check_space(config::ResolvedConfig const& config, memory::MemorySpace space);
