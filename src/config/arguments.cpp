@@ -173,6 +173,16 @@ void validate_adapters(TrainingArguments const& a) {
     TESSERA_VALIDATE(a.use_peft_lora, UsageError, "--", name,
                      " has no effect without --use_peft_lora; give both or none");
   }
+  TESSERA_VALIDATE(!a.quantizes_base() || a.use_peft_lora || !a.adapter.empty(), UsageError, "--",
+                   a.load_in_4bit ? "load_in_4bit" : "load_in_8bit",
+                   " keeps frozen weights as codes, and without adapters none are frozen; give "
+                   "--use_peft_lora or --adapter");
+  TESSERA_VALIDATE(!(a.load_in_4bit && a.load_in_8bit), UsageError,
+                   "--load_in_4bit and --load_in_8bit exclude each other; leave one out");
+  for (char const* name :
+       {"bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype"})
+    TESSERA_VALIDATE(a.load_in_4bit || a.values.origin(name) == Origin::default_value, UsageError,
+                     "--", name, " has no effect without --load_in_4bit; give both or none");
   TESSERA_VALIDATE(a.adapter.empty() || !a.model_name_or_path.empty(), UsageError,
                    "--adapter needs the model that it adapts; give --model_name_or_path DIR");
 }

@@ -78,6 +78,26 @@ void add_adapters(ArgumentRows& t) {
       .refuse("only plain LoRA is computed; leave it out");
   t.add(list, "lora_modules_to_save", {}, "modules that train in full next to the adapters")
       .refuse("only adapters train with use_peft_lora; without it frozen_parameters chooses");
+  t.add(&Arguments::load_in_4bit, "load_in_4bit",
+        "QLoRA: keep the frozen matrices of blocks in 4 bits, as bitsandbytes does")
+      .resume(training);
+  t.add(&Arguments::load_in_8bit, "load_in_8bit",
+        "keep the frozen matrices of blocks in 8 bits with a scale per row")
+      .resume(training);
+  t.add(&Arguments::bnb_4bit_quant_type, "bnb_4bit_quant_type", "format of 4 bits")
+      .one_of({"nf4"})
+      .except("fp4", "it loses more than nf4 at the same size; use nf4")
+      .resume(training);
+  t.add(&Arguments::bnb_4bit_use_double_quant, "bnb_4bit_use_double_quant",
+        "keep the scales of nf4 in 8 bits")
+      .alias("use_bnb_nested_quant")
+      .resume(training);
+  t.add(&Arguments::bnb_4bit_compute_dtype, "bnb_4bit_compute_dtype",
+        "dtype of products with the matrices; none: that of the other products")
+      .one_of({"float32", "bfloat16", "float16"})
+      .resume(training);
+  t.add(string, "bnb_4bit_quant_storage", "uint8", "dtype that holds the codes in PyTorch")
+      .hint("no effect: codes are bytes, which every stage shards");
   t.add(&Arguments::frozen_parameters, "frozen_parameters",
         "regular expression of the complete names of parameters that do not train (Tessera's own)")
       .resume(training);

@@ -171,7 +171,7 @@ PlannedChoice Planner::if_it_fits(Choice const& choice) {
 train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
                                   Choice const& choice) const {
   train::PlannedRun run;
-  run.engine = train::engine_config(config);
+  run.engine = train::engine_config(config, train::lora_options(request_.arguments, model_config_));
   run.ranks = config.world_size;
   run.space = computes_on_device() ? memory::MemorySpace::device : memory::MemorySpace::host;
   train::check_space(config, run.space);

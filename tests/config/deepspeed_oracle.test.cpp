@@ -213,6 +213,8 @@ TEST(Tables, EveryFlagThatWorksChangesTheArguments) {
       context = {"--eval_strategy", "steps"};
     if (option.name.starts_with("lora_") || option.name == "use_rslora")
       context = {"--use_peft_lora"};
+    if (option.name.starts_with("load_in_")) context = {"--use_peft_lora"};
+    if (option.name.starts_with("bnb_4bit_")) context = {"--use_peft_lora", "--load_in_4bit"};
     if (option.name != "task" && option.group == argument_table().find("task")->group)
       context = {"--task", "sft"};
     if (option.group == argument_table().find("beta")->group)

@@ -19,7 +19,9 @@ class FamilyStages : public testing::TestWithParam<std::tuple<Case, int>> {
   static test::StoredCase const& stored(Case const& of) {
     std::string const family = of.family;
     static auto const adapted = test::read_cases("lora"), packed = test::read_cases("packed");
+    static auto const quantized = test::read_cases("qlora");
     for (auto const& c : family == "lora"     ? adapted
+                         : family == "qlora"  ? quantized
                          : family == "packed" ? packed
                                               : test::family_cases(family))
       if (c.name == of.name) return c;
@@ -40,9 +42,7 @@ class FamilyStages : public testing::TestWithParam<std::tuple<Case, int>> {
 /// A model that an engine of a stage trains.
 struct Trained {
   Trained(test::StoredCase const& c, zero::EngineConfig const& config, comm::Collectives& over)
-      : comm(over),
-        sequence(c.sequence),
-        model(model::make_model(c.config, test::options_of(c, Dtype::fp32))) {
+      : comm(over), sequence(c.sequence), model(model::make_model(c.config, options(c, config))) {
     auto units = model->units();
     for (auto& unit : units)  // the stored optimizer has one group
       for (auto& spec : unit.parameters) spec.decays = true;
@@ -56,6 +56,12 @@ struct Trained {
       weights(spec, values.data());
       std::copy_n(values.data() + first, numel, out);
     });
+  }
+
+  static model::ModelOptions options(test::StoredCase const& c, zero::EngineConfig const& config) {
+    auto out = test::options_of(c, Dtype::fp32);
+    if (config.quantized_base) out.product_dtype = config.quantized_base->compute_dtype;
+    return out;
   }
 
   /// Rank r takes the r-th share of each micro-step. @return the mean loss
@@ -133,6 +139,61 @@ INSTANTIATE_TEST_SUITE_P(
     [](auto const& info) {
       Case const of = std::get<0>(info.param);
       return concat(of.family, "_", of.name, "_stage_", std::get<1>(info.param));
+    });
+
+/// Adapters on a base of codes, against PEFT with bitsandbytes (tests/oracles/qlora.py).
+class QuantizedStages : public FamilyStages {
+ protected:
+  static zero::EngineConfig quantized(int stage, test::StoredCase const& c, Dtype compute) {
+    auto out = config(stage);
+    auto const& format = c.entry.at("format").as_string();
+    out.quantized_base = {.is_int8 = format == "int8",
+                          .double_quantized = format == "nf4_double",
+                          .transposed = c.entry.at("adapter").get_bool("fan_in_fan_out", false),
+                          .compute_dtype = compute};
+    return out;
+  }
+  /// The largest relative difference between the losses of ten steps and stored ones.
+  double largest_difference(char const* stored_as, Dtype compute) {
+    auto const& [of, stage] = GetParam();
+    auto const& c = stored(of);
+    Trained training(c, quantized(stage, c, compute), *comm);
+    double largest = 0.0;
+    for (auto const& want : c.entry.at(stored_as).as_array()) {
+      double const loss = training.step(c.tokens(training.steps), 1);
+      largest = std::max(largest, std::abs(loss / want.as_double() - 1.0));
+    }
+    return largest;
+  }
+};
+
+TEST_P(QuantizedStages, TenStepsMatchBitsandbytes) {
+  EXPECT_LT(largest_difference("trajectory", Dtype::fp32), 5e-6);
+}
+
+TEST_P(QuantizedStages, SixteenBitStepsMatchBitsandbytes) {
+  EXPECT_LT(largest_difference("bf16_trajectory", Dtype::bf16), 0x1.0p-7);
+}
+
+/// The losses of other codes, or of none, are further away than what rounding explains.
+TEST_P(QuantizedStages, OtherCodesHaveOtherLosses) {
+  auto const& [of, stage] = GetParam();
+  auto const& c = stored(of);
+  auto config = quantized(stage, c, Dtype::fp32);
+  config.quantized_base.reset();
+  Trained training(c, config, *comm);
+  double const want = c.entry.at("trajectory").as_array()[0].as_double();
+  EXPECT_GT(std::abs(training.step(c.tokens(0), 1) / want - 1.0), 2e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, QuantizedStages,
+    testing::Combine(testing::Values(Case{"qlora", "llama_nf4"}, Case{"qlora", "llama_nf4_double"},
+                                     Case{"qlora", "llama_int8"}, Case{"qlora", "gpt2_nf4_double"},
+                                     Case{"qlora", "gpt2_int8"}),
+                     testing::Range(0, 4)),
+    [](auto const& info) {
+      return concat(std::get<0>(info.param).name, "_stage_", std::get<1>(info.param));
     });
 
 }  // namespace

@@ -102,6 +102,12 @@ struct EngineOptions {
   LossType loss_type = LossType::nll;
   Reproducible reproducible = Reproducible::run;
   bool reduce_once = false;  ///< stages 2 and 3: gradients are reduced in the last micro-step only
+  // a frozen base as codes, in the words of transformers' BitsAndBytesConfig
+  bool load_in_4bit = false, load_in_8bit = false;
+  std::string bnb_4bit_quant_type = "nf4";
+  bool bnb_4bit_use_double_quant = false;
+  std::string bnb_4bit_compute_dtype;  ///< empty: that of products
+  bool quantizes_base() const { return load_in_4bit || load_in_8bit; }
   bool reproducible_world() const { return reproducible == Reproducible::world; }
   bool operator==(EngineOptions const&) const = default;
 };

@@ -169,7 +169,7 @@ void estimate_model(EstimateArguments const& a) {
     auto resolved = c.stage == 0 ? config : sharded_config;
     resolved.stage = c.stage;
     config::check_together(resolved);
-    run.engine = train::engine_config(resolved);
+    run.engine = train::engine_config(resolved, options(resolved).lora);
     run.recompute = c.recompute;
     run.cpu_checkpointing = config.cpu_checkpointing;
     c.plan = train::plan_memory(c.stage == 0 ? *model : *sharded, run);

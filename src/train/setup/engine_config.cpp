@@ -75,14 +75,34 @@ zero::Partition partition(config::ResolvedConfig const& c) {
   return zero::partition_of(static_cast<int>(c.stage), out);
 }
 
+std::optional<zero::QuantizedBase> quantized_base(config::ResolvedConfig const& c,
+                                                  bool transposed) {
+  if (!c.quantizes_base()) return std::nullopt;
+  auto const& wanted = c.bnb_4bit_compute_dtype;
+  std::string const computed = c.product_dtype == Dtype::bf16   ? "bfloat16"
+                               : c.product_dtype == Dtype::fp16 ? "float16"
+                                                                : "float32";
+  TESSERA_VALIDATE(wanted.empty() || wanted == computed, ConfigError, "bnb_4bit_compute_dtype is ",
+                   wanted, ", but products of this run are in ", computed,
+                   "; give --bf16 or --fp16 for 16 bits, or leave it out");
+  return zero::QuantizedBase{.is_int8 = c.load_in_8bit,
+                             .double_quantized = c.bnb_4bit_use_double_quant,
+                             .transposed = transposed,
+                             .stored_dtype = c.dtype,
+                             .compute_dtype = c.product_dtype};
+}
+
 }  // namespace
 
 UnitMessages unit_messages() {
   return comm::nccl_use() ? UnitMessages::one : UnitMessages::by_bucket_size;
 }
 
-zero::EngineConfig engine_config(config::ResolvedConfig const& c, UnitMessages messages) {
+zero::EngineConfig engine_config(config::ResolvedConfig const& c,
+                                 std::optional<model::LoraOptions> const& lora,
+                                 UnitMessages messages) {
   zero::EngineConfig e;
+  e.quantized_base = quantized_base(c, lora && lora->transposed);
   e.partition = partition(c);
   e.dtype = c.dtype;
   e.communication_dtype = c.reproducible_world() ? Dtype::fp32 : c.communication_dtype;

@@ -98,9 +98,13 @@ void plan_rows(PlannedPasses& passes, std::int64_t& rows, std::int64_t& longest,
 
 /// "fp32 weights", and the dtype of autocast.
 std::string precision_text(config::ResolvedConfig const& config) {
+  std::string const base = config.load_in_8bit                ? "int8"
+                           : config.bnb_4bit_use_double_quant ? "nf4 with double quantization"
+                                                              : "nf4";
   bool const autocast = config.product_dtype != config.dtype;
   return concat(name_of(config.dtype), " weights",
                 autocast ? concat(", ", name_of(config.product_dtype), " products") : "",
+                config.quantizes_base() ? concat(", frozen matrices in ", base) : "",
                 config.fp8 ? ", fp8 products in blocks" : "",
                 config.master_dtype == Dtype::fp32 ? "" : ", which are the master weights");
 }
@@ -127,7 +131,7 @@ TrainingRun TrainingSetup::build() {
   auto resolved = run_.config;
   bool const trains = job_.arguments.do_train;
   if (!trains) resolved.offload.optimizer = config::OffloadDevice::none;
-  auto const config = engine_config(resolved, unit_messages());
+  auto const config = engine_config(resolved, run_.source.lora, unit_messages());
   if (trains) check_space(run_.config, memory::memory_space_of(*run_.compute));
   auto const& units = run_.model->units();
   check_swap_room(config, units, job_.session.info(), job_.comm,
@@ -370,13 +374,21 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
   checkpoint::NonFiniteTally tally;
   FrozenChecksum checksum;
   bool const counts = run_.weights->plan().is_in_first_copy(job_.comm.rank());
+  auto const quantized = run_.config.quantizes_base() ? zero::quantized_parameters(units).in_model
+                                                      : std::vector<std::vector<std::size_t>>{};
+  auto const is_quantized = [&](memory::UnitIndex u, int p) {
+    return !quantized.empty() &&
+           std::ranges::binary_search(quantized[position(u)], static_cast<std::size_t>(p));
+  };
   run_.weights->initialize(
       [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
         auto const& parameter = units[position(u)].parameters[static_cast<std::size_t>(p)];
         fill(u, p, first, numel, out);
-        if (!parameter.trains && counts) checksum.add(parameter.name, first, numel, out);
+        // every rank reads the matrices that become codes
+        bool const counted = is_quantized(u, p) ? job_.is_root() : counts;
+        if (!parameter.trains && counted) checksum.add(parameter.name, first, numel, out);
         if (rounds) round_to(run_.config.dtype, out, numel);
-        if (counts) tally.add(parameter.name, "", checkpoint::count_nonfinite(out, numel, dtype));
+        if (counted) tally.add(parameter.name, "", checkpoint::count_nonfinite(out, numel, dtype));
       });
   if (run_.weights->frozen_plan().parameter_count() > 0)
     run_.frozen = frozen_record(run_.weights->frozen_plan(), checksum.total(job_.comm),

@@ -159,7 +159,8 @@ class StagedEngine final : public WeightsBase<Engine> {
     out.gradients = gradients_->gradient_bytes();
     out.master_weights = state_.states().bytes(master_weights);
     out.optimizer_state = state_.states().optimizer_bytes();
-    out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan());
+    out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan_of_values()) +
+                  frozen_.formula_code_bytes(rules_);
     auto const drive = state_.states().drive_use();
     out.buffers += gradients_->buffer_bytes() + drive.buffer_bytes;
     out.swapped += drive.file_bytes;

@@ -137,23 +137,26 @@ class WeightsBase : public Interface {
 
   MemoryReport memory() const override {
     MemoryReport out;
-    auto const trained = weights_->report(), frozen = frozen_.report();
-    out.weights = trained.weight_bytes + frozen.weight_bytes;
-    out.buffers = trained.buffer_bytes + frozen.buffer_bytes;
-    out.formula = weight_formula_bytes(config_, rules_, plan_, frozen_.plan());
-    out.swapped = out.swapped_weights = trained.swapped_bytes + frozen.swapped_bytes;
-    out.swap = both(trained.swap, frozen.swap);
-    for (auto const& host : {trained.host, frozen.host}) {
-      out.offloaded += host.bytes;
-      out.pinned += host.pinned;
+    out.formula = weight_formula_bytes(config_, rules_, plan_, frozen_.plan_of_values()) +
+                  frozen_.formula_code_bytes(rules_);
+    for (auto const& part : reports()) {
+      out.weights += part.weight_bytes;
+      out.buffers += part.buffer_bytes;
+      out.swapped_weights += part.swapped_bytes;
+      out.swap = both(out.swap, part.swap);
+      out.offloaded += part.host.bytes;
+      out.pinned += part.host.pinned;
     }
+    out.swapped = out.swapped_weights;
     out.offloaded_weights = out.offloaded;
     return out;
   }
   std::optional<PrefetchReport> prefetch() const override {
-    auto const trained = weights_->report().prefetch, frozen = frozen_.report().prefetch;
-    bool const is_larger = frozen && (!trained || frozen->seconds() > trained->seconds());
-    return is_larger ? frozen : trained;
+    std::optional<PrefetchReport> longest;
+    for (auto const& part : reports())
+      if (part.prefetch && (!longest || part.prefetch->seconds() > longest->seconds()))
+        longest = part.prefetch;
+    return longest;
   }
 
  protected:
@@ -162,6 +165,12 @@ class WeightsBase : public Interface {
                      " does not exist; the model has ", plan_.end_unit());
   }
   bool trains(UnitIndex unit) const { return !trained_.in_model[position(unit)].empty(); }
+  /// The memory of the weights that train, and of each part of the frozen ones.
+  std::vector<WeightReport> reports() const {
+    auto out = frozen_.reports();
+    out.push_back(weights_->report());
+    return out;
+  }
   void wait_for_weights() noexcept {
     try {
       frozen_.synchronize();

@@ -1,121 +1,13 @@
 #include "weights/frozen_weights.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "tessera/core/error.hpp"
-#include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/memory/device.hpp"
-#include "weights/weight_stores.hpp"
+#include "weights/quantized_weights.hpp"
 
 namespace tessera::zero::detail {
-namespace {
-
-/// This rank's shard of @p unit in the working weights.
-memory::TensorView shard_of(StoreContext const& context, UpdateRegions const& weights,
-                            UnitIndex unit) {
-  Dtype const dtype = context.config.dtype;
-  auto* const region = static_cast<std::byte*>(weights.region_outside_step(unit));
-  auto const offset = static_cast<std::size_t>(context.ownership.shard_offset(unit));
-  return {region + offset * size_of(dtype), dtype, {context.plan.unit(unit).shard_numel}};
-}
-
-memory::TensorView part_of(memory::TensorView const& shard, std::int64_t first,
-                           std::int64_t numel) {
-  auto* const data = static_cast<std::byte*>(shard.data());
-  return {data + static_cast<std::size_t>(first) * size_of(shard.dtype()), shard.dtype(), {numel}};
-}
-
-/// Most elements of values that are loaded at a time: with them, a load needs no more memory than
-/// the passes that follow.
-constexpr std::int64_t loaded_numel = 262'144;
-
-/// fp32 values on their way to the working weights.
-class LoadedValues {
- public:
-  explicit LoadedValues(StoreContext const& context)
-      : compute_(context.compute),
-        is_on_device_(memory::memory_space_of(compute_) == memory::MemorySpace::device),
-        values_("weights that are loaded", memory::Purpose::workspace, bytes),
-        copy_("weights that are loaded", memory::Purpose::workspace, is_on_device_ ? bytes : 0,
-              memory::memory_space_of(compute_)) {}
-
-  /// @p numel zeros, to be overwritten.
-  float* zeros(std::int64_t numel) const {
-    std::fill_n(data(), numel, 0.0f);
-    return data();
-  }
-  /// Rounds the first values to @p weights. Blocks the host.
-  void store(memory::TensorView const& weights) const {
-    std::int64_t const numel = weights.numel();
-    if (is_on_device_ && !memory::on_device(weights.data())) {
-      compute_.record().wait("weights that are loaded", compute_deadline);
-      kernels::cast(*memory::make_inline_queue("weights that are loaded"), weights,
-                    memory::TensorView(data(), Dtype::fp32, {numel}));
-      return;
-    }
-    void* from = data();
-    if (is_on_device_) {
-      from = copy_.data();
-      memory::copy(compute_, from, data(), static_cast<std::size_t>(numel) * sizeof(float));
-    }
-    kernels::cast(compute_, weights, memory::TensorView(from, Dtype::fp32, {numel}));
-    compute_.record().wait("weights that are loaded", compute_deadline);
-  }
-
- private:
-  static constexpr std::size_t bytes = static_cast<std::size_t>(loaded_numel) * sizeof(float);
-  float* data() const { return static_cast<float*>(values_.data()); }
-  memory::Queue& compute_;
-  bool is_on_device_;
-  memory::Buffer values_, copy_;
-};
-
-/// A part of a rank's shard of a unit.
-struct Part {
-  UnitIndex unit;
-  std::int64_t first, numel;
-};
-
-/// @param out zeros; what belongs to no parameter stays zero
-void fill_part(StoreContext const& context, ParameterSubset const& subset, Part const& part,
-               WeightFill const& fill, float* out) {
-  auto const& layout = context.plan.unit(part.unit);
-  for (auto const& extent : context.plan.extents(context.ownership.rank)) {
-    if (extent.unit != part.unit) continue;
-    std::int64_t const start = layout.shard_offset(extent.partition_offset).value(),
-                       from = std::max(start, part.first),
-                       to = std::min(start + extent.numel, part.first + part.numel);
-    auto const& in_model = subset.in_model[position(part.unit)];
-    if (from < to)
-      fill(part.unit, static_cast<int>(in_model[static_cast<std::size_t>(extent.parameter)]),
-           extent.parameter_offset.value() + (from - start), to - from, out + (from - part.first));
-  }
-}
-
-}  // namespace
-
-std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
-                                               StoreContext const& context) {
-  return rules.shards_weights ? make_gathered_weights(context) : make_resident_weights(context);
-}
-
-void fill_shards(StoreContext const& context, UpdateRegions const& weights,
-                 ParameterSubset const& subset, WeightFill const& fill) {
-  LoadedValues const values(context);
-  for (UnitIndex u = first_unit; u < context.plan.end_unit(); ++u) {
-    auto const shard_numel = context.plan.unit(u).shard_numel;
-    if (shard_numel == 0) continue;
-    auto const shard = shard_of(context, weights, u);
-    for (std::int64_t first = 0; first < shard_numel; first += loaded_numel) {
-      std::int64_t const numel = std::min(loaded_numel, shard_numel - first);
-      fill_part(context, subset, {u, first, numel}, fill, values.zeros(numel));
-      values.store(part_of(shard, first, numel));
-    }
-  }
-}
 
 EngineConfig with_share_of_limits(EngineConfig config, PartitionPlan const& part,
                                   PartitionPlan const& other) {
@@ -136,75 +28,79 @@ EngineConfig with_share_of_limits(EngineConfig config, PartitionPlan const& part
 FrozenWeights::FrozenWeights(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                              PartitionPlan const& trained, ShardGroups const& groups,
                              memory::Queue& compute)
-    : subset_(frozen_parameters(units)),
-      plan_(subset_.units, groups.shards().size(), trained.alignment()),
-      context_{config_, plan_, {}, groups.shards(), compute} {
-  context_.secondary = groups.secondary();
-  config_ = with_share_of_limits(config, plan_, trained);
-  auto const rules = rules_for(config_, plan_.ranks(), memory::memory_space_of(compute));
-  context_.ownership = {&plan_, Rank(groups.shards().rank()), !rules.shards_optimizer};
-  if (!subset_.empty()) store_ = make_weight_store(rules, context_);
+    : plan_(frozen_parameters(units).units, groups.shards().size(), trained.alignment()),
+      plan_of_values_(plan_) {
+  auto const rules = rules_for(config, plan_.ranks(), memory::memory_space_of(compute));
+  StoreContext like{config, plan_, {}, groups.shards(), compute};
+  like.secondary = groups.secondary();
+  like.ownership = {&plan_, Rank(groups.shards().rank()), !rules.shards_optimizer};
+  auto const limits = with_share_of_limits(config, plan_, trained);
+  auto values = frozen_parameters(units);
+  if (config.quantized_base) {
+    values = unquantized_parameters(units);
+    plan_of_values_ = PartitionPlan(values.units, plan_.ranks(), trained.alignment());
+    if (!quantized_parameters(units).empty())
+      parts_.push_back(std::make_unique<QuantizedWeights>(limits, units, rules, like));
+  }
+  if (!values.empty())
+    parts_.push_back(
+        std::make_unique<FrozenPart>(std::move(values), plan_of_values_, limits, rules, like));
 }
 
-void FrozenWeights::set_prefetch_order(std::vector<UnitIndex> acquisitions) {
-  if (!store_) return;
-  std::erase_if(acquisitions, [&](UnitIndex unit) { return !has(unit); });
-  store_->set_prefetch_order(std::move(acquisitions));
+void FrozenWeights::set_prefetch_order(std::vector<UnitIndex> const& acquisitions) {
+  for (auto const& part : parts_) part->set_prefetch_order(acquisitions);
 }
 
 memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease trained,
                                            memory::Queue& compute) {
-  if (!has(unit)) return trained;
-  auto frozen = store_->acquire(unit, compute);
-  std::size_t const count = trained.size() + frozen.size();
-  auto const& at = subset_.in_model[position(unit)];
-  std::vector<memory::ConstTensorView> views;
-  for (std::size_t p = 0, next = 0; p < count; ++p) {
-    bool const is_frozen = next < at.size() && at[next] == p;
-    views.push_back(is_frozen ? frozen[next] : trained[p - next]);
-    if (is_frozen) ++next;
+  std::size_t const frozen = plan_.unit(unit).parameters.size(), count = trained.size() + frozen;
+  if (frozen == 0) return trained;
+  auto const leases = std::make_shared<std::vector<memory::WeightLease>>();
+  std::vector<memory::ConstTensorView> views(count);
+  std::vector<bool> is_frozen(count);
+  for (auto const& part : parts_) {
+    auto const& at = part->in_model(unit);
+    if (at.empty()) continue;
+    auto const& lease = leases->emplace_back(part->acquire(unit, compute));
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      views[at[i]] = lease[i];
+      is_frozen[at[i]] = true;
+    }
   }
-  using Leases = std::array<memory::WeightLease, 2>;
-  auto const both = std::make_shared<Leases>(Leases{std::move(trained), std::move(frozen)});
-  return {std::move(views), [both] { *both = Leases{}; }};
+  for (std::size_t p = 0, next = 0; p < count; ++p)
+    if (!is_frozen[p]) views[p] = trained[next++];
+  leases->push_back(std::move(trained));
+  return {std::move(views), [leases] { leases->clear(); }};
 }
 
 void FrozenWeights::fill(WeightFill const& values) {
-  if (!store_) return;
-  store_->prepare_update();
-  store_->finish_transfers();
-  fill_shards(context_, *store_, subset_, values);
+  for (auto const& part : parts_) part->fill(values);
 }
 
 void FrozenWeights::distribute() {
-  if (!store_) return;
-  for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) store_->all_gather_updated(u);
-  store_->synchronize();
+  for (auto const& part : parts_) part->distribute();
 }
 
 std::vector<float> FrozenWeights::shard(UnitIndex unit) const {
-  auto const numel = plan_.unit(unit).shard_numel;
-  std::vector<float> out(static_cast<std::size_t>(numel));
-  if (numel == 0) return out;
-  store_->finish_transfers();
-  auto const weights = shard_of(context_, *store_, unit);
-  if (!memory::on_device(weights.data())) {
-    context_.compute.record().wait("frozen weights", compute_deadline);
-    kernels::cast(*memory::make_inline_queue("frozen weights"), {out.data(), Dtype::fp32, {numel}},
-                  weights);
-    return out;
-  }
-  memory::Buffer const values("frozen weights", memory::Purpose::workspace,
-                              out.size() * sizeof(float), memory::MemorySpace::device);
-  memory::TensorView const fp32(values.data(), Dtype::fp32, {numel});
-  kernels::cast(context_.compute, fp32, weights);
-  memory::copy(context_.compute, out.data(), values.data(), out.size() * sizeof(float));
-  context_.compute.record().wait("frozen weights", compute_deadline);
-  return out;
+  if (plan_.unit(unit).shard_numel == 0) return {};
+  TESSERA_VALIDATE(parts_.size() == 1, InternalError, "values of weights that are kept as codes");
+  return parts_.front()->shard(unit);
+}
+
+std::size_t FrozenWeights::formula_code_bytes(StageRules const& rules) const {
+  std::int64_t bytes = 0;
+  for (auto const& part : parts_) bytes += part->code_bytes();
+  return static_cast<std::size_t>(bytes / (rules.shards_weights ? plan_.ranks() : 1));
 }
 
 void FrozenWeights::synchronize() {
-  if (store_) store_->synchronize();
+  for (auto const& part : parts_) part->synchronize();
+}
+
+std::vector<WeightReport> FrozenWeights::reports() const {
+  std::vector<WeightReport> out;
+  for (auto const& part : parts_) out.push_back(part->report());
+  return out;
 }
 
 }  // namespace tessera::zero::detail

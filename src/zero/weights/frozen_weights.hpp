@@ -1,23 +1,14 @@
 #pragma once
-/// The parameters that do not train: working weights with a partition of their own, and nothing
-/// else.
+/// The parameters that do not train: working weights with a partition of their own, or codes of
+/// them, and nothing else.
 
 #include <memory>
 #include <vector>
 
 #include "layout/shard_groups.hpp"
-#include "tessera/zero/layout/parameter_subset.hpp"
-#include "transfer/weight_store.hpp"
+#include "weights/frozen_part.hpp"
 
 namespace tessera::zero::detail {
-
-/// Resident or gathered, as the rules say.
-std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
-                                               StoreContext const& context);
-
-/// Writes this rank's shards of working weights, rounded from fp32. Blocks the host.
-void fill_shards(StoreContext const& context, UpdateRegions const& weights,
-                 ParameterSubset const& subset, WeightFill const& fill);
 
 /// The limits of gathered weights, and of those that a drive leaves in memory, for one of two
 /// stores: its part of all elements.
@@ -30,9 +21,12 @@ class FrozenWeights {
   FrozenWeights(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                 PartitionPlan const& trained, ShardGroups const& groups, memory::Queue& compute);
 
+  /// The plan of all frozen parameters, and of those that are kept as values.
   PartitionPlan const& plan() const { return plan_; }
-  bool has(UnitIndex unit) const { return !subset_.in_model[position(unit)].empty(); }
-  void set_prefetch_order(std::vector<UnitIndex> acquisitions);
+  PartitionPlan const& plan_of_values() const { return plan_of_values_; }
+  /// Bytes of codes per rank by the formula of the stage, without padding.
+  std::size_t formula_code_bytes(StageRules const& rules) const;
+  void set_prefetch_order(std::vector<UnitIndex> const& acquisitions);
   /// Views of @p trained, if it has any, at their places in the model's unit, and the frozen ones
   /// between.
   memory::WeightLease acquire(UnitIndex unit, memory::WeightLease trained, memory::Queue& compute);
@@ -40,16 +34,14 @@ class FrozenWeights {
   void fill(WeightFill const& fill);
   /// Updates the weights of all ranks after their shards changed. Collective.
   void distribute();
+  /// The values of this rank's shard. @pre none is kept as codes
   std::vector<float> shard(UnitIndex unit) const;
   void synchronize();
-  WeightReport report() const { return store_ ? store_->report() : WeightReport{}; }
+  std::vector<WeightReport> reports() const;
 
  private:
-  EngineConfig config_;
-  ParameterSubset subset_;
-  PartitionPlan plan_;
-  StoreContext context_;
-  std::unique_ptr<WeightStore> store_;  ///< null: every parameter trains
+  PartitionPlan plan_, plan_of_values_;
+  std::vector<std::unique_ptr<FrozenPart>> parts_;  ///< parts that have parameters
 };
 
 }  // namespace tessera::zero::detail

@@ -92,6 +92,35 @@ def adapters_resume_anywhere(b):
             shutil.rmtree(b.work / name)
 
 
+def quantized_bases_train_alike_everywhere(b):
+    """Losses are equal on any number of ranks and stage, and near those of the base's values. A resume elsewhere continues. The adapter is
+    a plain one, which the base in codes and in values takes."""
+    base = base_model(b)
+    b.train(1, adapting(b, base, "values", **LORA))
+    for kind in (dict(load_in_4bit=True), dict(load_in_4bit=True, bnb_4bit_use_double_quant=True, bf16=True), dict(load_in_8bit=True)):
+        runs = []
+        for ranks, stage in ((1, 0), (2, 1), (2, 3), (4, 3)):
+            name = f"{len(kind)}{'load_in_8bit' in kind}_{ranks}_{stage}"
+            done = b.train(ranks, adapting(b, base, name, **LORA, **kind, per_device_train_batch_size=8 // ranks, deepspeed=b.config("ds.json", zero(stage))))
+            assert "frozen matrices in " + ("int8" if "load_in_8bit" in kind else "nf4") in done.stderr, done.stderr
+            runs.append(b.losses(name))
+            close(runs[-1], runs[0], 2e-2 if "bf16" in kind else 2e-6, f"{name}")
+        assert runs[0] != b.losses("values"), "the base is no different"
+        close(runs[0], b.losses("values"), 3e-2, f"{kind} and values")
+
+    words = dict(LORA, load_in_4bit=True, max_steps=8, save_strategy="steps", save_steps=4, deepspeed=b.config("ds.json", zero(3)))
+    b.train(2, adapting(b, base, "complete", **words, per_device_train_batch_size=4))
+    shutil.copytree(b.work / "complete", b.work / "resumed")
+    shutil.rmtree(b.work / "resumed/checkpoints/step_00000008")
+    done = b.train(1, adapting(b, base, "resumed", **dict(words, deepspeed=b.config("ds.json", zero(0))), per_device_train_batch_size=8))
+    assert "step_00000004" in done.stderr, done.stderr
+    close(b.losses("resumed"), b.losses("complete"), 2e-6, "resumed on one rank")
+    in_codes = evaluated(b, "in_codes", 2, base, adapter=b.work / "complete", load_in_4bit=True)
+    in_values = evaluated(b, "in_values", 1, base, adapter=b.work / "complete")
+    assert in_codes != in_values, in_codes
+    close([in_codes], [in_values], 3e-2, "an evaluation in codes and in values")
+
+
 def adapters_are_evaluated_and_merged(b):
     base = base_model(b)
     b.train(1, adapting(b, base, "run", **LORA, max_steps=40, learning_rate=3e-2, save_strategy="steps", save_steps=40, do_eval=True,

@@ -40,9 +40,32 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
 TEST(EngineConfig, AUnitIsOneOperationOfNccl) {
   auto const e = engine_config(
       resolved(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 9000007}})"),
-      UnitMessages::one);
+      {}, UnitMessages::one);
   for (auto const limit : {e.reduce_bucket_size, e.allgather_bucket_size})
     EXPECT_EQ(limit, std::numeric_limits<std::int64_t>::max());
+}
+
+TEST(EngineConfig, AQuantizedBaseComputesAsTheOtherProducts) {
+  EXPECT_FALSE(engine_config(resolved("")).quantized_base);
+  model::LoraOptions lora;
+  lora.transposed = true;
+  auto const base = engine_config(resolved("", {"--use_peft_lora", "--load_in_4bit", "--bf16",
+                                                "--use_bnb_nested_quant", "true",
+                                                "--bnb_4bit_compute_dtype", "bfloat16"}),
+                                  lora)
+                        .quantized_base;
+  ASSERT_TRUE(base);
+  EXPECT_TRUE(base->double_quantized && base->transposed && !base->is_int8);
+  EXPECT_EQ(base->stored_dtype, Dtype::fp32);
+  EXPECT_EQ(base->compute_dtype, Dtype::bf16);
+  EXPECT_TRUE(
+      engine_config(resolved("", {"--use_peft_lora", "--load_in_8bit"})).quantized_base->is_int8);
+  auto const other =
+      resolved("", {"--use_peft_lora", "--load_in_4bit", "--bnb_4bit_compute_dtype", "bfloat16"});
+  EXPECT_NE(error_of<ConfigError>([&] {
+              (void)engine_config(other);
+            }).find("products of this run are in float32"),
+            std::string::npos);
 }
 
 TEST(EngineConfig, ReductionsOverlapUnlessTheFileSaysNo) {

@@ -101,6 +101,16 @@ inline Partition partition_of(int stage, ShardedWeights const& from = {}) {
   return from;
 }
 
+/// Frozen matrices of blocks are kept as codes, which become numbers for a lease (QLoRA): see
+/// kernels::WeightCodes.
+struct QuantizedBase {
+  bool is_int8 = false;               ///< else NF4
+  bool double_quantized = false;      ///< the scales of NF4 are codes, too
+  bool transposed = false;            ///< the matrices are [inputs, outputs], as in GPT-2
+  Dtype stored_dtype = Dtype::fp32;   ///< values are rounded to it before they become codes
+  Dtype compute_dtype = Dtype::fp32;  ///< dtype of the numbers of a lease
+};
+
 /// What an engine keeps where, and how it computes a step.
 struct EngineConfig {
   Partition partition;
@@ -117,6 +127,7 @@ struct EngineConfig {
   optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
   optim::LossScalerConfig loss_scaler;
   bool skip_on_nonfinite = true;  ///< fp16 always; bf16 where overflows are checked
+  std::optional<QuantizedBase> quantized_base;
 };
 
 /// The settings of @p config as ShardedStates, ShardedGradients or ShardedWeights, which may be

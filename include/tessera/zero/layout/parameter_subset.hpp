@@ -22,6 +22,11 @@ struct ParameterSubset {
 
 ParameterSubset trained_parameters(std::vector<memory::UnitSpec> const& units);
 ParameterSubset frozen_parameters(std::vector<memory::UnitSpec> const& units);
+/// The frozen parameters that EngineConfig::quantized_base keeps as codes, and the other ones:
+/// codes are of the matrices of all units but the first and the last, which are those of linear
+/// layers. Embeddings and the head keep their values, as with bitsandbytes.
+ParameterSubset quantized_parameters(std::vector<memory::UnitSpec> const& units);
+ParameterSubset unquantized_parameters(std::vector<memory::UnitSpec> const& units);
 
 /// Writes @p numel fp32 values of a parameter, from element @p first on, to @p out. @p parameter is
 /// the index of the parameter in the model's unit.

@@ -15,8 +15,10 @@ enum class UnitMessages { by_bucket_size, one };
 /// Returns `one` when this process has started NCCL.
 UnitMessages unit_messages();
 
-/// What the ZeRO engine reads.
+/// What the ZeRO engine reads. @param lora the adapters of the model: they say in which layout
+/// its matrices are, which a quantized base depends on
 zero::EngineConfig engine_config(config::ResolvedConfig const& config,
+                                 std::optional<model::LoraOptions> const& lora = {},
                                  UnitMessages messages = UnitMessages::by_bucket_size);
 
 /// @throws ConfigError when no engine trains as @p config says in a model's memory space
