@@ -105,5 +105,28 @@ TEST_F(ExampleRows, BecomePaddedOrFlatBatches) {
   EXPECT_EQ(flat.documents, (Ids{0, 0, 2, 2, 2, 2, 6, 6}));
 }
 
+TEST_F(ExampleRows, OfPreferencesAreTwoPerSample) {
+  write("a.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "cd"})"
+                   "\n"
+                   R"({"prompt": "d", "chosen": "c", "rejected": ""})"
+                   "\n");
+  request_.examples->preferences = true;
+  auto all = sequences();
+  EXPECT_EQ(all.count(), 4);
+  all.set_layout({.per_sample = 2});
+  EXPECT_EQ(all.count(), 2);
+  auto const id = [&](char const* token) { return tokenizer_.find(token); };
+  std::int32_t const a = id("a"), b = id("b"), c = id("c"), d = id("d"), end = id("!");
+  auto const both = read_batch(all, {1, 0});
+  EXPECT_EQ(both.samples, 2);
+  EXPECT_EQ(both.rows, 4);
+  EXPECT_EQ(both.tokens, 12);
+  EXPECT_EQ(both.ids, (Ids{d, c, end, 0, d, end, 0, 0, a, b, end, 0, a, c, d, end}));
+  EXPECT_EQ(both.labels, (Ids{-1, c, end, -1, -1, end, -1, -1, -1, b, end, -1, -1, c, d, end}));
+  EXPECT_EQ(both.documents[4], 0) << "the rejected sequence has a row of its own";
+  all.keep_first(1);
+  EXPECT_EQ(all.count(), 1);
+}
+
 }  // namespace
 }  // namespace tessera::data
