@@ -288,7 +288,7 @@ class Candidate {
         model_(planner.make_model(config_)),
         tokens_(static_cast<std::size_t>(choice.micro_batch * planner.sequence())),
         sequence_(planner.sequence()) {
-    auto engine = train::engine_config(config_, {}, train::unit_messages());
+    auto engine = train::engine_config(config_, planner.adapters(), train::unit_messages());
     // a scale that overflows would skip the updates
     if (config_.dynamic_loss_scale) engine.loss_scaler = {.static_scale = 128.0};
     engine_ = zero::make_engine(engine, model_->units(), mesh_, *compute_);

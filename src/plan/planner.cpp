@@ -94,7 +94,7 @@ model::CausalLm& Planner::model_for(config::ResolvedConfig const& config) {
 
 std::unique_ptr<model::CausalLm> Planner::make_model(config::ResolvedConfig const& config) const {
   auto options = train::model_options(config);
-  options.lora = train::lora_options(request_.arguments, model_config_);
+  options.lora = adapters();
   options.frozen_parameters = request_.arguments.frozen_parameters;
   return model::make_model(model_config_, options);
 }
@@ -168,10 +168,14 @@ PlannedChoice Planner::if_it_fits(Choice const& choice) {
   return memory.fits ? evaluate(choice) : memory;
 }
 
+std::optional<model::LoraOptions> Planner::adapters() const {
+  return train::lora_options(request_.arguments, model_config_);
+}
+
 train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
                                   Choice const& choice) const {
   train::PlannedRun run;
-  run.engine = train::engine_config(config, train::lora_options(request_.arguments, model_config_));
+  run.engine = train::engine_config(config, adapters());
   run.ranks = config.world_size;
   run.space = computes_on_device() ? memory::MemorySpace::device : memory::MemorySpace::host;
   train::check_space(config, run.space);

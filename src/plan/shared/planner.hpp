@@ -66,6 +66,8 @@ class Planner {
 
   /// A model for a run with @p config.
   std::unique_ptr<model::CausalLm> make_model(config::ResolvedConfig const& config) const;
+  /// The adapters of the request's model.
+  std::optional<model::LoraOptions> adapters() const;
   /// The needs of one choice.
   PlannedChoice const& evaluate(Choice const& choice);
   /// The resolved configuration of a run that is made that way.

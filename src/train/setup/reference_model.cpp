@@ -60,7 +60,7 @@ void ReferenceModel::make_weights(JobContext const& job, TrainingRun& run) {
   auto const& units = (model_ ? *model_ : *run.model).units();
   auto resolved = run.config;
   resolved.offload.optimizer = config::OffloadDevice::none;
-  resolved.load_in_4bit = resolved.load_in_8bit = false;  // adapters alone need codes
+  resolved.load_in_4bit = resolved.load_in_8bit = false;  // codes are for a base of adapters
   weights_ = zero::make_weights(engine_config(resolved), units, *run.mesh, *run.compute);
   weights_->initialize(
       initial_weights(source, units, static_cast<std::uint64_t>(a.seed), job.session, job.comm));

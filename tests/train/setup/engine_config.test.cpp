@@ -39,8 +39,8 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
 
 TEST(EngineConfig, AUnitIsOneOperationOfNccl) {
   auto const e = engine_config(
-      resolved(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 9000007}})"),
-      {}, UnitMessages::one);
+      resolved(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 9000007}})"), {},
+      UnitMessages::one);
   for (auto const limit : {e.reduce_bucket_size, e.allgather_bucket_size})
     EXPECT_EQ(limit, std::numeric_limits<std::int64_t>::max());
 }
