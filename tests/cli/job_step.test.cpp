@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
+
+#include "tessera/core/process.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -17,6 +20,7 @@ TEST(JobStep, ReportsExitCodesAndMessages) {
   step.end();
   EXPECT_EQ(step.poll(), 7);
   JobStep missing({{"/no/such/program"}, "sleep", "", ""});
+  while (!missing.poll()) std::this_thread::sleep_for(1ms);
   missing.end();
   EXPECT_EQ(missing.poll(), 127);
 }
@@ -29,7 +33,12 @@ TEST(JobStep, EndsAllProcessesAlsoStoppedAndOrphanedOnes) {
          "sleep",
          "",
          ""});
-    while (step.local_ranks().size() < 3) std::this_thread::sleep_for(1ms);
+    auto const is_stopped = [](pid_t pid) {
+      auto const stat = process_stat(pid);
+      return stat && stat->state == 'T';
+    };
+    while (step.local_ranks().size() < 3 || !std::ranges::any_of(step.local_ranks(), is_stopped))
+      std::this_thread::sleep_for(1ms);
     EXPECT_FALSE(step.poll());
     step.end();
     EXPECT_EQ(step.poll(), 128 + SIGTERM);
