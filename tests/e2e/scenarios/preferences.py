@@ -36,7 +36,7 @@ def stored_adapter(b, stored):
     return directory
 
 
-def near(got, want, bound, what):
+def agree(got, want, bound, what):
     """The differences, relative to values above one: rewards are differences near zero."""
     close([1 + (x - y) / (1 + abs(y)) for x, y in zip(got, want)], [1.0] * len(want), bound, what)
 
@@ -64,14 +64,14 @@ def compare_preferences(b, stored, runs):
             whole = slice(0, 1) if ranks == 4 else slice(0, 2)
             for key in METRICS:
                 of = whole if key.startswith("logits") else slice(None)
-                near([m[key] for m in steps[of]], run[key][of], 5e-6, f"{name} {key}")
+                agree([m[key] for m in steps[of]], run[key][of], 5e-6, f"{name} {key}")
             close([m["entropy"] for m in steps[whole]], run["entropy"][whole], 1e-5, f"{name} entropy")
             close([m["mean_token_accuracy"] for m in steps[whole]], run["mean_token_accuracy"][whole], 1e-6, f"{name} accuracy")
             assert [m["num_tokens"] for m in steps[whole]] == run["num_tokens"][whole], (name, [m["num_tokens"] for m in steps], run["num_tokens"])
             evaluation = json.loads((b.work / name / "all_results.json").read_text())
             close([evaluation["eval_loss"]], [run["evaluation"]["loss"]], 1e-5, f"{name} eval_loss")
             for key in METRICS[:5] + ("rewards/accuracies",):
-                near([evaluation["eval_" + key]], [run["evaluation"][key]], 1e-5, f"{name} eval_{key}")
+                agree([evaluation["eval_" + key]], [run["evaluation"][key]], 1e-5, f"{name} eval_{key}")
 
 
 def preferences_train_as_trl_does(b):
