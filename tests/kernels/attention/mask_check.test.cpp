@@ -22,18 +22,19 @@ struct HostLibrary {
       return config;
     };
     AttentionCalls const calls{
-        [&](auto const& config, auto const& to, auto const& in) {
-          attention(*q, with(config, false), to, in);
+        [&](memory::Queue& queue, auto const& config, auto const& to, auto const& in) {
+          attention(queue, with(config, false), to, in);
           return true;
         },
-        [&](auto const& config, auto const& to, auto const& in, auto const& saved) {
+        [&](memory::Queue& queue, auto const& config, auto const& to, auto const& in,
+            auto const& saved) {
           memory::Buffer const workspace(
               "workspace", memory::Purpose::workspace,
-              static_cast<std::size_t>(attention_backward_workspace(*q, config.shape)) *
+              static_cast<std::size_t>(attention_backward_workspace(queue, config.shape)) *
                   sizeof(float));
           attention_backward(
-              *q, with(config, true), to, in, saved,
-              workspace.view(Dtype::fp32, {attention_backward_workspace(*q, config.shape)}));
+              queue, with(config, true), to, in, saved,
+              workspace.view(Dtype::fp32, {attention_backward_workspace(queue, config.shape)}));
           return true;
         }};
     return compute_sample(*q, calls, sample);
