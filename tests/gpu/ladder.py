@@ -107,7 +107,7 @@ class Parts:
         self.test("flat", 60, "flat", "*")
         self.test("rows", 90, "rows", "*")
         self.test("products", 60, "products", "*")
-        self.test("gelu_in_products", 60, "products", "*Gelu*", fallback={"TESSERA_GELU": "separate", TRAIN: "--device_gelu separate"}, fallback_text="gelu_new as separate kernels")
+        self.test("gelu_in_products", 60, "products", "*Products.Gelu*", fallback={"TESSERA_GELU": "separate", TRAIN: "--device_gelu separate"}, fallback_text="gelu_new as separate kernels")
         self.test("products_of_models", 120, "shapes", "*ModelProducts*")
         self.test("fp8_products_of_models", 60, "shapes", "Fp8*", fallback={TRAIN: "--fp8 false"}, fallback_text="bf16 instead of fp8 products")
         self.test("attention", 60, "shapes", "*ModelAttention*", fallback={"TESSERA_PORTABLE": "1", TRAIN: "--device_attention portable"}, fallback_text="portable attention")
