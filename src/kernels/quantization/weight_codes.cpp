@@ -78,7 +78,7 @@ struct Int8 {
 
 /// One tile of the output per row.
 template <class T, class Numbers>
-struct Decode {
+struct DecodeWeights {
   Numbers numbers;
   T* out;
   std::int64_t numel, rows, columns;
@@ -113,8 +113,8 @@ void decode(Queue& q, TensorView out, Numbers const& numbers, WeightCodes const&
   with_type(out.dtype(), "decode_weights", [&](auto tag) {
     using T = typename decltype(tag)::type;
     parallel_rows(q, "tessera::kernels::decode_weights", ceil_divide(codes.numel(), tile),
-                  Decode<T, Numbers>{numbers, out.as<T>(), codes.numel(), codes.rows, codes.columns,
-                                     codes.transposed});
+                  DecodeWeights<T, Numbers>{numbers, out.as<T>(), codes.numel(), codes.rows,
+                                            codes.columns, codes.transposed});
   });
 }
 
