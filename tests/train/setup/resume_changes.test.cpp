@@ -177,7 +177,8 @@ TEST(ResumeChanges, EveryOptionIsKnown) {
                                                                 "log_on_each_node",
                                                                 "log_level",
                                                                 "log_level_replica",
-                                                                "log_dir"})))
+                                                                "log_dir",
+                                                                "run_name"})))
       << "an option that is new here changes the steps, is covered by another value, or belongs "
          "into this list";
 }
@@ -210,7 +211,11 @@ TEST(ResumeChanges, WhatChangesTheStepsIsNotCalledTheSame) {
                                                                      "packing_strategy",
                                                                      "eval_packing",
                                                                      "padding_free",
-                                                                     "pad_to_multiple_of"})));
+                                                                     "pad_to_multiple_of",
+                                                                     "beta",
+                                                                     "label_smoothing",
+                                                                     "ref_model_name_or_path",
+                                                                     "precompute_ref_log_probs"})));
   auto const engine = changes_of_all("engine", config::describe(config::ResolvedConfig()));
   auto const place = changed({"offload_optimizer", "offload_param", "cpu_checkpointing",
                               "reduce_scatter", "stage", "reduce_once"});
