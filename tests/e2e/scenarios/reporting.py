@@ -174,7 +174,7 @@ def configuration_can_be_explained(b):
     text = b.tool(["config", "explain", "stage"]).stdout
     assert "zero_optimization.stage (DeepSpeed JSON)" in text and "0: nothing is partitioned" in text, text
     text = b.tool(["config", "explain", "report_to"]).stdout
-    assert "report_to (tessera-train)" in text and "`wandb`" in text, text
+    assert "report_to (tessera-train)" in text and "`comet_ml`" in text, text
     assert "did you mean zero_optimization.stage?" in b.tool(["config", "explain", "zero_optimization.satge"], expect=64).stderr
     rates = b.tool(["config", "lr", "--steps", "4", "--", "--learning_rate", "1e-3", "--warmup_steps", "2"]).stdout.splitlines()
     assert rates == ["step,learning_rate", "1,0", "2,0.0005", "3,0.001", "4,0.0005"], rates
