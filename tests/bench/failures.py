@@ -84,7 +84,7 @@ def arguments_of():
 
 def main():
     arguments = arguments_of()
-    run = Supervised(Bench(arguments), steps=20 + 12 * arguments.failures)
+    run = Supervised(Bench(arguments), steps=60 + 150 * arguments.failures)
     run.flags["eval_steps"] = 50
     began = time.monotonic()
     run.reference(len(arguments.nodes.split(",")))
@@ -95,6 +95,7 @@ def main():
         injector.inject()
     said = run.finish(supervisor)
     history = run.history("run")
+    assert injector.counts and history["failures"], f"the run ended before a rank was hit:\n{said[-5000:]}"
     costs = [sum(failure["lost_seconds"].values()) for failure in history["failures"]]
     parts = {name: sum(f["lost_seconds"][name] for f in history["failures"]) / len(costs) for name in history["lost_seconds"]}
     print(f"{len(costs)} failures ({dict(injector.counts)}), seed {arguments.seed}, nodes {arguments.nodes}, {os.cpu_count()} cores")
