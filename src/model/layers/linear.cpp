@@ -48,6 +48,12 @@ ConstTensorView Linear::weight(WeightLease const& weights) const {
   return {first.data(), first.dtype(), {shape_.out, shape_.in}};
 }
 
+AdaptedBase Linear::adapted(WeightLease const& weights) const {
+  return {.weight = weight(weights),
+          .bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_],
+          .transposed = shape_.layout == WeightLayout::in_out};
+}
+
 TensorView Linear::weight_gradient(BackwardLeases const& leases) const {
   TensorView const first = leases.gradients[weight_];
   if (weights_ == 1) return first;
@@ -74,7 +80,7 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
     kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
                   pass.in_dtype(pass.dtype, in.values), pass.in_dtype(pass.dtype, weight(weights)),
                   then);
-  if (lora_ && pass.adapters_on) lora_->add_output(pass, weights, out, in.values);
+  if (lora_ && pass.adapters_on) lora_->add_output(pass, weights, out, in.values, adapted(weights));
 }
 
 LinearInput Linear::forward_input(PassContext const& pass, ConstTensorView in) const {
@@ -107,16 +113,22 @@ void Linear::multiply_fp8(PassContext const& pass, WeightLease const& weights, T
 void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
                       ConstTensorView dout, LinearInput const& in) const {
   ArenaScope const conversions(pass.arena);
+  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
   ConstTensorView x = in.values;
-  if (pass.fp8) {
-    multiply_backward_fp8(pass, leases, din, dout, in);
-  } else {
+  if (!pass.fp8) {
     dout = pass.in_dtype(pass.dtype, dout);
     x = pass.in_dtype(pass.dtype, x);
-    multiply_backward(pass, leases, din, dout, x);
   }
-  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
-  if (lora_) lora_->backward(pass, leases, din.out, dout, x);
+  AdaptedGradients gradients{dout, {}, dout};
+  if (lora_) {
+    TESSERA_EXPECT(!lora_->has_magnitudes() || weight_gradient(leases).empty(), name_);
+    gradients = lora_->split(pass, leases, dout, x, adapted(leases.weights));
+  }
+  if (pass.fp8)
+    multiply_backward_fp8(pass, leases, din, gradients.base, in);
+  else
+    multiply_backward(pass, leases, din, gradients.base, x);
+  if (lora_) lora_->backward(pass, leases, din.out, gradients, x, adapted(leases.weights));
 }
 
 void Linear::multiply_backward(PassContext const& pass, BackwardLeases const& leases,

@@ -96,7 +96,8 @@ class Linear {
 
   LinearShape const& shape() const { return shape_; }
   std::string const& name() const { return name_; }
-  /// Adds a low-rank part to the layer, with parameters in @p unit. Its passes have no GELU then.
+  /// Adds a low-rank part to the layer, with parameters in @p unit. Its passes have no GELU then,
+  /// and with magnitudes its own parameters have no gradients.
   void adapt(UnitSpec& unit, LoraOptions const& options, LinearPlace place) {
     lora_.emplace(unit, name_, shape_.in, shape_.out, options, place);
   }
@@ -118,6 +119,8 @@ class Linear {
   Float8Matrix float8_weight(PassContext const& pass, WeightLease const& weights,
                              WeightLayout wanted) const;
   ConstTensorView weight(WeightLease const& weights) const;
+  /// What the adapter adapts.
+  AdaptedBase adapted(WeightLease const& weights) const;
   /// Empty if it is frozen.
   TensorView weight_gradient(BackwardLeases const& leases) const;
 
