@@ -242,8 +242,11 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
   return out;
 }
 
-EvaluationResult Trainer::evaluate_and_report(std::int64_t step, Evaluator& evaluator) {
-  auto const result = evaluate(evaluator);
+EvaluationResult Trainer::evaluate_and_report(std::int64_t step, TrainingRun const& run,
+                                              RunLog& log, Between const& between) {
+  if (!job_.arguments.eval_prompts.empty())
+    log.samples(step, sample_texts(job_, run, between.stop_check));
+  auto const result = evaluate(*between.evaluator);
   for (auto const& callback : callbacks_) callback->on_evaluate(step, result);
   return result;
 }
@@ -338,11 +341,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   options.training_step = [&](std::int64_t at, double learning_rate) {
     return training_step(at, [&] { return step.run(at, *run.sampler, learning_rate); });
   };
-  options.evaluation = [&](std::int64_t at) {
-    if (!arguments.eval_prompts.empty())
-      log.samples(at, sample_texts(job_, run, between.stop_check));
-    return evaluate_and_report(at, *between.evaluator);
-  };
+  options.evaluation = [&](std::int64_t at) { return evaluate_and_report(at, run, log, between); };
   TrainingLoop loop(std::move(options),
                     {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
                      saves, log, job_.status, deadline_, between.stop_check, of_step.requests});
@@ -409,9 +408,7 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
 
 Outcome Trainer::run_evaluation(TrainingRun const& run, RunLog& log, Between const& between) try {
   std::int64_t const step = run.sampler ? last_step_ : run.state.first_step - 1;
-  if (!job_.arguments.eval_prompts.empty())
-    log.samples(step, sample_texts(job_, run, between.stop_check));
-  auto const result = evaluate_and_report(step, *between.evaluator);
+  auto const result = evaluate_and_report(step, run, log, between);
   log.evaluation(step, run.sampler ? epochs_after(*run.sampler, step) : 0.0, result);
   return {};
 } catch (StopBetweenLayers const& e) {

@@ -98,7 +98,9 @@ class Trainer {
   void prepare_preferences(TrainingRun& run);
   /// The loss of the pairs of a data set; null where the run has another task.
   Preference* preference_of(std::optional<data::TokenSequences> const& data) const;
-  EvaluationResult evaluate_and_report(std::int64_t step, Evaluator& evaluator);
+  /// Continues the prompts of --eval_prompts, then evaluates.
+  EvaluationResult evaluate_and_report(std::int64_t step, TrainingRun const& run, RunLog& log,
+                                       Between const& between);
   Outcome train(TrainingRun& run, RunLog& log, Between const& between);
   Outcome run_evaluation(TrainingRun const& run, RunLog& log, Between const& between);
   Outcome run_prediction(TrainingRun const& run, RunLog& log, StopCheck& stop_check);
