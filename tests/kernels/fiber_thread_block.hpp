@@ -38,7 +38,7 @@ class FiberBlock {
         warp_(warp),
         order_(order),
         stacks_(new std::byte[at(threads) * stack_bytes]),
-        lanes_(at(threads)),
+        fibers_(at(threads)),
         warps_(at((threads + warp - 1) / warp)),
         shared_(at(threads)) {
     for (auto& slots : slots_) slots.resize(at(threads));
@@ -78,7 +78,7 @@ class FiberBlock {
                   std::function<void(Team const&, std::int64_t)> const& call) {
     for (std::int64_t index = 0; index < blocks; ++index) {
       scratch_.assign(scratch_floats, std::nanf(""));
-      run_lanes([&](int rank) { call(Team(*this, rank), index); });
+      run_fibers([&](int rank) { call(Team(*this, rank), index); });
     }
   }
 
@@ -96,7 +96,7 @@ class FiberBlock {
       return true;
     }
   };
-  struct Lane {
+  struct Fiber {
     ucontext_t context{};
     jmp_buf jump{};
     bool entered = false, ended = false;
@@ -110,35 +110,35 @@ class FiberBlock {
     while (meeting.round == round) leave();
   }
 
-  /// From a lane to the scheduler, and back. Jumps need no system calls; the address sanitizer
+  /// From a fiber to the scheduler, and back. Jumps need no system calls; the address sanitizer
   /// knows swapcontext only.
   void leave() {
-    Lane& lane = lanes_[at(current_)];
+    Fiber& fiber = fibers_[at(current_)];
 #ifdef __SANITIZE_ADDRESS__
-    swapcontext(&lane.context, &scheduler_);
+    swapcontext(&fiber.context, &scheduler_);
 #else
-    if (_setjmp(lane.jump) == 0) _longjmp(scheduler_jump_, 1);
+    if (_setjmp(fiber.jump) == 0) _longjmp(scheduler_jump_, 1);
 #endif
   }
-  void resume(Lane& lane) {
+  void resume(Fiber& fiber) {
 #ifdef __SANITIZE_ADDRESS__
-    swapcontext(&scheduler_, &lane.context);
+    swapcontext(&scheduler_, &fiber.context);
 #else
     if (_setjmp(scheduler_jump_) != 0) return;
-    if (std::exchange(lane.entered, true)) _longjmp(lane.jump, 1);
-    setcontext(&lane.context);
+    if (std::exchange(fiber.entered, true)) _longjmp(fiber.jump, 1);
+    setcontext(&fiber.context);
 #endif
   }
 
-  void run_lanes(std::function<void(int)> lane) {
-    lane_ = std::move(lane);
+  void run_fibers(std::function<void(int)> work) {
+    work_ = std::move(work);
     int running = threads_;
     all_ = {0, threads_, 0};
     for (auto& warp : warps_) warp = {};
     for (int i = 0; i < threads_; ++i) {
       if (!started_) start(i);
       ++warps_[at(i / warp_)].expected;
-      lanes_[at(i)].ended = false;
+      fibers_[at(i)].ended = false;
     }
     started_ = true;
     for (int turns = 0; running > 0; ++turns) {
@@ -148,7 +148,7 @@ class FiberBlock {
       }
       for (int i = 0; i < threads_; ++i) {
         current_ = order_ == FiberOrder::ascending ? i : threads_ - 1 - i;
-        Lane& next = lanes_[at(current_)];
+        Fiber& next = fibers_[at(current_)];
         if (next.ended) continue;
         resume(next);
         if (!next.ended) continue;
@@ -160,33 +160,33 @@ class FiberBlock {
     }
   }
   void start(int i) {
-    Lane& lane = lanes_[at(i)];
-    lane.entered = false;
-    getcontext(&lane.context);
-    lane.context.uc_stack.ss_sp = stacks_.get() + at(i) * stack_bytes;
-    lane.context.uc_stack.ss_size = stack_bytes;
+    Fiber& fiber = fibers_[at(i)];
+    fiber.entered = false;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = stacks_.get() + at(i) * stack_bytes;
+    fiber.context.uc_stack.ss_size = stack_bytes;
     auto const self = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&lane.context, reinterpret_cast<void (*)()>(&FiberBlock::enter), 2,
+    makecontext(&fiber.context, reinterpret_cast<void (*)()>(&FiberBlock::enter), 2,
                 static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
   }
-  /// A lane lives as long as the block, for one index after the other.
+  /// A fiber lives as long as the block, for one index after the other.
   static void enter(unsigned high, unsigned low) {
     auto& self = *reinterpret_cast<FiberBlock*>(std::uintptr_t{high} << 32 | low);
     for (int const rank = self.current_;; self.leave()) {
-      self.lane_(rank);
-      self.lanes_[at(rank)].ended = true;
+      self.work_(rank);
+      self.fibers_[at(rank)].ended = true;
     }
   }
 
   int threads_, warp_;
   FiberOrder order_;
   std::unique_ptr<std::byte[]> stacks_;
-  std::vector<Lane> lanes_;
+  std::vector<Fiber> fibers_;
   bool started_ = false;
   ucontext_t scheduler_{};
   jmp_buf scheduler_jump_{};
   int current_ = 0;
-  std::function<void(int)> lane_;
+  std::function<void(int)> work_;
   std::vector<float> scratch_;
   Meeting all_;
   std::vector<Meeting> warps_;
