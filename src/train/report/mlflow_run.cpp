@@ -104,9 +104,11 @@ class MlflowRun : public Tracker {
     fs::path const experiment = experiment_in(store_of(run.output_dir));
     RunId const made = run_id(run.output_dir, 16);
     std::string const given = environment_variable("MLFLOW_RUN_ID");
-    if (first_step > 1)
-      directory_ = newest_mlflow_run(experiment, given.empty() ? made.of_directory : given);
-    if (directory_.empty()) directory_ = experiment / (given.empty() ? made.text() : given);
+    if (!given.empty())
+      directory_ = experiment / given;
+    else if (first_step > 1)
+      directory_ = newest_mlflow_run(experiment, made.of_directory);
+    if (directory_.empty()) directory_ = experiment / made.text();
     for (char const* part : {"metrics", "artifacts"}) {
       std::error_code error;
       fs::create_directories(directory_ / part, error);

@@ -143,17 +143,23 @@ std::string timestamp(std::chrono::system_clock::time_point time) {
              std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count()));
 }
 
-/// The newest directory below @p base of a run with this output_dir, or with the id that
-/// WANDB_RUN_ID gives.
-fs::path newest_run(fs::path const& base, std::string const& id_begin) {
+/// The id in the name of a run's directory, offline-run-YYYYmmdd_HHMMSS-ID; empty for other names.
+std::string id_in(fs::path const& directory) {
+  constexpr std::string_view before_id = "offline-run-YYYYmmdd_HHMMSS-";
+  std::string const name = directory.filename().string();
+  bool const is_run = name.starts_with("offline-run-") && name.size() > before_id.size();
+  return is_run ? name.substr(before_id.size()) : "";
+}
+
+/// The newest run's directory below @p base with the id @p given, or where that is empty with an id
+/// of this output_dir, which begins with @p id_begin.
+fs::path newest_run(fs::path const& base, std::string const& given, std::string const& id_begin) {
   fs::path newest;
   std::error_code ignored;
   for (auto const& entry : fs::directory_iterator(base, ignored)) {
-    std::string const name = entry.path().filename().string();
-    auto const dash = name.rfind('-');
-    if (name.starts_with("offline-run-") && name.substr(dash + 1).starts_with(id_begin) &&
-        name > newest.filename().string())
-      newest = entry.path();
+    std::string const id = id_in(entry.path());
+    bool const matches = given.empty() ? id.starts_with(id_begin) : id == given;
+    if (matches && entry.path().filename() > newest.filename()) newest = entry.path();
   }
   return newest;
 }
@@ -162,12 +168,11 @@ class WandbRun : public Tracker {
  public:
   WandbRun(TrackedRun const& run, std::int64_t first_step) {
     RunId const made = run_id(run.output_dir, 4);
-    std::string const given = environment_variable("WANDB_RUN_ID", "");
+    std::string const given = environment_variable("WANDB_RUN_ID");
     fs::path const base = environment_variable("WANDB_DIR", run.output_dir.string()) + "/wandb";
     if (first_step > 1) {
-      directory_ = newest_run(base, given.empty() ? made.of_directory : given);
-      std::string const name = directory_.filename().string();
-      id_ = name.substr(name.rfind('-') + 1);
+      directory_ = newest_run(base, given, made.of_directory);
+      id_ = id_in(directory_);
     }
     Kept kept;
     if (!directory_.empty()) kept = kept_before(file(), first_step);
@@ -232,16 +237,16 @@ class WandbRun : public Tracker {
     std::string config, tags;
     for (auto const& [name, value] : run.parameters.as_object())
       config += text_field(1, text_field(1, name) + text_field(16, value.dump()));
-    for (auto const& tag : split(environment_variable("WANDB_TAGS", ""), ','))
+    for (auto const& tag : split(environment_variable("WANDB_TAGS"), ','))
       tags += given_field(10, std::string(tag));
-    append(record_run,
-           text_field(1, id_) + given_field(2, environment_variable("WANDB_ENTITY", "")) +
-               text_field(3, environment_variable("WANDB_PROJECT", "huggingface")) +
-               text_field(4, config) + given_field(6, environment_variable("WANDB_RUN_GROUP", "")) +
-               given_field(7, environment_variable("WANDB_JOB_TYPE", "")) +
-               text_field(8, environment_variable("WANDB_NAME", run.name)) +
-               given_field(9, environment_variable("WANDB_NOTES", "")) + tags +
-               text_field(13, host_name()) + text_field(17, timestamp(started_)));
+    append(record_run, text_field(1, id_) + given_field(2, environment_variable("WANDB_ENTITY")) +
+                           text_field(3, environment_variable("WANDB_PROJECT", "huggingface")) +
+                           text_field(4, config) +
+                           given_field(6, environment_variable("WANDB_RUN_GROUP")) +
+                           given_field(7, environment_variable("WANDB_JOB_TYPE")) +
+                           text_field(8, environment_variable("WANDB_NAME", run.name)) +
+                           given_field(9, environment_variable("WANDB_NOTES")) + tags +
+                           text_field(13, host_name()) + text_field(17, timestamp(started_)));
     std::string const defined = varint_field(3, 1), step_sync = varint_field(1, 1);
     append(record_metric, text_field(1, global_step) + text_field(6, defined));
     append(record_metric,

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
@@ -45,6 +46,26 @@ TEST(WandbRun, ContinuesAfterAKillInTheMiddleOfARecord) {
   EXPECT_NE(log.find("-1.0"), std::string::npos);
   EXPECT_EQ(log.find("750.5"), std::string::npos) << "the loss of step 1501 before the resume";
   EXPECT_NE(log.find("749.5"), std::string::npos) << "the loss of step 1499";
+}
+
+TEST(WandbRun, HasTheIdThatTheEnvironmentGives) {
+  ScratchFiles const files;
+  for (char const* id : {"my-run", "my-run-2"}) {
+    ::setenv("WANDB_RUN_ID", id, 1);
+    wandb_run({files.directory(), "name"}, 1)->write(1, {{"train/loss", 1.0}});
+  }
+  ::setenv("WANDB_RUN_ID", "my-run", 1);
+  wandb_run({files.directory(), "name"}, 2)->write(2, {{"train/loss", 7.25}});
+  ::unsetenv("WANDB_RUN_ID");
+  int runs = 0;
+  for (auto const& entry : std::filesystem::directory_iterator(files / "wandb")) {
+    std::string const name = entry.path().filename().string();
+    bool const resumed = name.ends_with("-my-run");
+    auto const file = entry.path() / (resumed ? "run-my-run.wandb" : "run-my-run-2.wandb");
+    EXPECT_EQ(content(file).find("7.25") != std::string::npos, resumed) << name;
+    ++runs;
+  }
+  EXPECT_EQ(runs, 2) << "a resume continues the run of its id";
 }
 
 TEST(WandbRun, IsANewOneAfterAFreshStart) {
