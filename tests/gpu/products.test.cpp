@@ -60,6 +60,7 @@ struct Product {
   std::size_t shift_a = 0, shift_b = 0;
   std::int64_t gap_a = 0, gap_b = 0, gap_c = 0;  ///< elements between rows
   double intermediate = 0.0;  ///< largest value that is rounded to c's dtype on the way
+  bool has_fp32_bias = false;
 };
 
 double gelu(double x) {
@@ -87,7 +88,8 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
   /// rounded on its way into c.
   void check(Product const& p, double roundings = 1.0) {
     Case const& c = p.c;
-    Matrix const a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3),
+    Matrix const a = operand_a(c), b = operand_b(c),
+                 bias(1, c.shape.n, p.has_fp32_bias ? Dtype::fp32 : c.in, 3),
                  old(c.shape.m, c.shape.n, c.out, 4);
     Matrix input(c.shape.m, c.shape.n, c.out, 5);
     Matrix const wide_a = with_gaps(a, a.columns + p.gap_a),
@@ -98,7 +100,8 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
     run({c.shape.m, c.shape.n, c.shape.k, c.ta, c.tb, c.accumulate, c.alpha, c.in, c.out, dc.data(),
          da.data(), db.data(), c.bias ? dbias.data() : nullptr, p.activation,
          p.activation == GemmActivation::none ? nullptr : dinput.data(),
-         p.gap_a ? wide_a.columns : 0, p.gap_b ? wide_b.columns : 0, p.gap_c ? wide_c.columns : 0});
+         p.gap_a ? wide_a.columns : 0, p.gap_b ? wide_b.columns : 0, p.gap_c ? wide_c.columns : 0},
+        p.has_fp32_bias);
     dc.read(wide_c);
     EXPECT_TRUE(take_out_gaps(got, wide_c));
     dinput.read(kept);
@@ -129,7 +132,10 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
       }
     }
   }
-  void run(GemmProblem const& p) { detail::cublaslt_product(*q, p); }
+  void run(GemmProblem p, bool has_fp32_bias = false) {
+    p.has_fp32_bias = has_fp32_bias;
+    detail::cublaslt_product(*q, p);
+  }
 
   std::unique_ptr<Queue> q = memory::make_stream_queue("compute");
 };
@@ -309,6 +315,17 @@ TEST_F(Contract, OneCallServesBiasAndGelu) {
               std::uint32_t{CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
     EXPECT_EQ(epilogue_after({fresh(dtype, dtype, false), GemmActivation::gelu_slope}),
               std::uint32_t{CUBLASLT_EPILOGUE_DGELU});
+  }
+}
+
+TEST_F(Contract, OneCallServesAnFp32BiasOf16BitProductsWithAnFp32Result) {
+  for (Dtype const in : {Dtype::fp16, Dtype::bf16}) {
+    Product p{fresh(in, Dtype::fp32)};
+    p.has_fp32_bias = true;
+    int const before = fake().products;
+    check(p);
+    EXPECT_EQ(fake().products, before + 1);
+    EXPECT_EQ(fake().epilogue.load(), std::uint32_t{CUBLASLT_EPILOGUE_BIAS});
   }
 }
 

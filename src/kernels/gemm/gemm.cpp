@@ -61,8 +61,9 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
                    ": each needs two dimensions");
   bool const fp8 = is_fp8(how, a, b);
   Dtype const in = fp8 ? Dtype::bf16 : a.dtype();
+  bool const bias_fits = bias.empty() || bias.dtype() == in || (!fp8 && bias.dtype() == c.dtype());
   TESSERA_VALIDATE(
-      (fp8 || (is_float(in) && in == b.dtype())) && (bias.empty() || bias.dtype() == in) &&
+      (fp8 || (is_float(in) && in == b.dtype())) && bias_fits &&
           (c.dtype() == in || c.dtype() == Dtype::fp32),
       InternalError, what(),
       ": operands need one of fp32, fp16, bf16 in common, the result that or fp32; fp8 ones need "
@@ -87,6 +88,7 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
                    " elements apart are longer than that");
   p.in = in;
   p.out = c.dtype();
+  p.has_fp32_bias = !bias.empty() && bias.dtype() != in;
   p.c = c.data();
   p.a = a.data();
   p.b = b.data();

@@ -199,7 +199,7 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
-  if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.in));
+  if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.bias_dtype()));
   if (p.gelu_input) {
     set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.out));
     set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);

@@ -22,7 +22,7 @@ void apply_activation(memory::Queue& q, GemmProblem const& p) {
 }
 
 void begin_with_bias(memory::Queue& q, GemmProblem const& p) {
-  with_type(p.in, "gemm", [&](auto tag) {
+  with_type(p.bias_dtype(), "gemm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::gemm_bias";
     auto const* const bias = static_cast<T const*>(p.bias);
@@ -61,7 +61,7 @@ std::uint32_t alignment_of(void const* data) {
 }
 
 bool fits_one_call(GemmProblem const& p, GeluKernel gelu) {
-  if (p.k == 0 || (p.bias && p.in != p.out)) return false;
+  if (p.k == 0 || (p.bias && p.bias_dtype() != p.out)) return false;
   if (p.activation == GemmActivation::none) return true;
   return gelu == GeluKernel::epilogue && p.in == p.out && p.n % 8 == 0 &&
          alignment_of(p.gelu_input) >= 16 &&
@@ -100,7 +100,7 @@ std::optional<SplitProduct> split_unaligned(GemmProblem const& p) {
     aligned.n = cut, rest.n = p.n - cut;
     rest.b = moved(p.b, p.in, p.transpose_b ? cut * whole.row_b : cut);
     rest.c = moved(p.c, p.out, cut);
-    if (p.bias) rest.bias = moved(p.bias, p.in, cut);
+    if (p.bias) rest.bias = moved(p.bias, p.bias_dtype(), cut);
   } else if (std::int64_t const cut = cut_of(p.k)) {
     aligned.k = cut, rest.k = p.k - cut;
     rest.a = moved(p.a, p.in, p.transpose_a ? cut * whole.row_a : cut);

@@ -35,9 +35,9 @@ GeluKernel choose_gelu(DeviceGelu wanted, Dtype out, GeluKernel faster);
 /// Largest power of two up to 256 that divides the address; 256 for null.
 std::uint32_t alignment_of(void const* data);
 /// Whether cuBLASLt is asked for p in one call. Not for: an empty sum; a bias whose dtype differs
-/// from the result's; an input of GELU whose leading dimension is no multiple of 8 elements
-/// (comments of cublasLt.h) or that is not aligned to 16 bytes (for the same reason); DGELU with a
-/// bias, which has no epilogue.
+/// from the result's, as of fp8 products with an fp32 result; an input of GELU whose leading
+/// dimension is no multiple of 8 elements (comments of cublasLt.h) or that is not aligned to 16
+/// bytes (for the same reason); DGELU with a bias, which has no epilogue.
 bool fits_one_call(GemmProblem const& p, GeluKernel gelu);
 
 /// Two products that together are one; `rest` is computed first.

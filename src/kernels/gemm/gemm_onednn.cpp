@@ -90,7 +90,7 @@ void onednn_sgemm(Sgemm const& s) {
 
 struct OnednnMatmul::Impl {
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         std::int64_t, bool, bool, bool, float, Dtype, Dtype, bool>;
+                         std::int64_t, bool, bool, bool, float, Dtype, Dtype, bool, bool>;
   /// The memory objects are part of the entry: per call only their pointers are set.
   struct Entry {
     dnnl::matmul primitive;
@@ -105,8 +105,9 @@ struct OnednnMatmul::Impl {
   memory::Buffer scratchpad;
 
   static Key key_of(GemmProblem const& p) {
-    return {p.m,           p.n,          p.k,     p.lda(), p.ldb(), p.ldc(),          p.transpose_a,
-            p.transpose_b, p.accumulate, p.alpha, p.in,    p.out,   p.bias != nullptr};
+    return {
+        p.m,           p.n,          p.k,     p.lda(), p.ldb(), p.ldc(),           p.transpose_a,
+        p.transpose_b, p.accumulate, p.alpha, p.in,    p.out,   p.bias != nullptr, p.has_fp32_bias};
   }
 
   Entry make(GemmProblem const& p) const {
@@ -117,7 +118,7 @@ struct OnednnMatmul::Impl {
     memory::desc const b({p.k, p.n}, onednn_type_of(p.in),
                          p.transpose_b ? dims{1, p.ldb()} : dims{p.ldb(), 1});
     memory::desc const c({p.m, p.n}, onednn_type_of(p.out), dims{p.ldc(), 1});
-    memory::desc const bias({1, p.n}, onednn_type_of(p.in), dims{p.n, 1});
+    memory::desc const bias({1, p.n}, onednn_type_of(p.bias_dtype()), dims{p.n, 1});
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.alpha != 1.0f) attributes.set_output_scales(0, {p.alpha});

@@ -19,8 +19,8 @@ struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
   float alpha = 1.0f;
-  /// `in` is the dtype of a, b and bias (of an fp8 product bf16, the dtype of its bias), `out` the
-  /// dtype of c.
+  /// `in` is the dtype of a and b (of an fp8 product bf16, the dtype of its bias), `out` the dtype
+  /// of c.
   Dtype in = Dtype::fp32, out = Dtype::fp32;
   void* c = nullptr;
   void const* a = nullptr;
@@ -33,7 +33,9 @@ struct GemmProblem {
   /// Formats and factors of an fp8 product. The factors are in the queue's memory.
   Float8 format_a = Float8::e4m3, format_b = Float8::e4m3;
   float const *scale_a = nullptr, *scale_b = nullptr;
+  bool has_fp32_bias = false;  ///< the bias is fp32 where `in` is not; c is fp32 then
 
+  Dtype bias_dtype() const { return has_fp32_bias ? Dtype::fp32 : in; }
   bool is_fp8() const { return scale_a != nullptr; }
   /// What oneDNN's bf16 primitive computes: it applies alpha to the sum and the bias.
   bool is_native_bf16() const {

@@ -286,6 +286,11 @@ struct GemmEngine::Impl {
     return static_cast<float*>(workspace.data());
   }
 
+  /// The bias of a product of @p T whose result is fp32.
+  template <class T>
+  static void begin_fp32_with_bias(GemmProblem const& p) {
+    p.has_fp32_bias ? begin_with_bias<float, float>(p) : begin_with_bias<float, T>(p);
+  }
   template <class TC, class T>
   static void begin_with_bias(GemmProblem const& p) {
     BeginWithBias<TC, T> const rule{static_cast<TC*>(p.c), static_cast<T const*>(p.bias), p.n,
@@ -306,7 +311,7 @@ struct GemmEngine::Impl {
   template <class T>
   void panels(GemmProblem p, SgemmLibrary with) {
     if (p.is_fp8()) p.alpha *= *p.scale_a * *p.scale_b;
-    if (p.out == Dtype::fp32 && p.bias) begin_with_bias<float, T>(p);
+    if (p.out == Dtype::fp32 && p.bias) begin_fp32_with_bias<T>(p);
     std::int64_t const threads = omp_get_max_threads();
     Grid const grid = grid_of(p.m, p.n, threads);
     std::int64_t const each = PanelProduct<T>::floats_per_thread(p, grid);
@@ -321,7 +326,7 @@ struct GemmEngine::Impl {
   void without_terms(GemmProblem const& p) {
     with_type(p.in, "gemm", [&](auto tag) {
       using T = typename decltype(tag)::type;
-      p.out == Dtype::fp32 ? begin_with_bias<float, T>(p) : begin_with_bias<T, T>(p);
+      p.out == Dtype::fp32 ? begin_fp32_with_bias<T>(p) : begin_with_bias<T, T>(p);
     });
   }
 };

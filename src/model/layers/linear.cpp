@@ -66,7 +66,9 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
   TESSERA_EXPECT(!lora_ || gelu_input.empty(), name_);
   ArenaScope const scope(pass.arena);
   ConstTensorView const bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_];
-  kernels::GemmEpilogue const then{.bias = pass.in_dtype(pass.dtype, bias),
+  // An fp8 product takes a 16-bit bias only.
+  Dtype const bias_dtype = pass.fp8 ? pass.dtype : out.dtype();
+  kernels::GemmEpilogue const then{.bias = pass.rounded(bias_dtype, bias),
                                    .gelu_input = gelu_input};
   if (pass.fp8)
     multiply_fp8(pass, weights, out, in, then);

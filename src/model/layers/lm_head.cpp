@@ -35,9 +35,16 @@ TensorView part_of(TensorView const& all, std::int64_t first, std::int64_t count
   return all.empty() ? TensorView{} : all.rows(first, count);
 }
 
-LmHead::Projection in_pass_dtype(PassContext const& pass, LmHead::Projection projection) {
+/// fp16 ends at 65504, and a loss of the caller's own gets fp32.
+Dtype logits_dtype(PassContext const& pass, LogitLoss const* loss) {
+  return pass.dtype == Dtype::bf16 && !loss ? Dtype::bf16 : Dtype::fp32;
+}
+
+/// The operands of products whose results are logits of dtype @p logits.
+LmHead::Projection in_pass_dtype(PassContext const& pass, LmHead::Projection projection,
+                                 Dtype logits) {
   projection.weight = pass.in_dtype(pass.dtype, projection.weight);
-  projection.bias = pass.in_dtype(pass.dtype, projection.bias);
+  projection.bias = pass.rounded(logits, projection.bias);
   return projection;
 }
 
@@ -72,7 +79,7 @@ LmHead::Buffers LmHead::allocate(PassContext const& pass, std::int64_t rows,
                                  LogitLoss const* loss) const {
   Chunks chunks = Chunks::of(rows, options_.vocabulary, pass.dtype,
                              memory::memory_space_of(pass.compute), options_.chunk_bytes);
-  if (pass.dtype == Dtype::fp32 || (pass.dtype == Dtype::bf16 && !loss)) {
+  if (logits_dtype(pass, loss) == pass.dtype) {
     TensorView const both = pass.allocate(chunks.rows, chunks.row);
     return {chunks, both, both};
   }
@@ -155,7 +162,7 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = from.hidden.dim(0);
-  Projection const product = in_pass_dtype(pass, projection);
+  Projection const product = in_pass_dtype(pass, projection, logits_dtype(pass, from.loss));
   TensorView const normed = pass.allocate(rows, options_.width);
   norm_.forward(pass, weights, normed, from.hidden);
   score_chunks(pass, product, allocate(pass, rows, from.loss), to, from, normed);
@@ -176,7 +183,7 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
-  Projection const weights = in_pass_dtype(pass, projection);
+  Projection const weights = in_pass_dtype(pass, projection, logits_dtype(pass, from.loss));
   TensorView const normed = pass.allocate(rows, options_.width);
   TensorView const dnormed = pass.allocate_stream(rows, options_.width);
   Norm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
@@ -234,7 +241,7 @@ void LmHead::logits(PassContext const& pass, WeightLease const& weights,
   ArenaScope const scope(pass.arena);
   TensorView const normed = pass.allocate(hidden.dim(0), options_.width);
   norm_.forward(pass, weights, normed, hidden);
-  Projection const product = in_pass_dtype(pass, projection);
+  Projection const product = in_pass_dtype(pass, projection, out.dtype());
   kernels::gemm(pass.compute, {.transpose_b = true}, out, normed, product.weight,
                 {.bias = product.bias});
   if (options_.soft_cap > 0.0)

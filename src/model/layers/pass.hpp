@@ -126,6 +126,11 @@ struct PassContext {
     kernels::cast(compute, copy, view);
     return view.rank() == 2 ? copy.reshape({view.dim(0), view.dim(1)}) : copy;
   }
+  /// @p view, rounded to the dtype of products, in @p wanted: torch.autocast rounds a bias, and
+  /// cuBLASLt adds one of the result's dtype in the product.
+  ConstTensorView rounded(Dtype wanted, ConstTensorView view) const {
+    return in_dtype(wanted, in_dtype(dtype, view));
+  }
   TensorView allocate_fp32(std::int64_t numel) const {
     return arena.allocate(Dtype::fp32, {numel});
   }

@@ -77,6 +77,19 @@ TEST_P(GemmTest, AnEmptySumLeavesBiasOrOldValue) {
   }
 }
 
+/// Both biases have the same values.
+TEST_P(GemmTest, ABiasOfTheResultsDtypeGivesTheSameBits) {
+  auto const [in, out] = GetParam();
+  for (std::int64_t const depth : {0, 1, 65}) {
+    Matrix a(33, depth, in, 1), b(depth, 24, in, 2), bias(1, 24, in, 3);
+    Matrix first(33, 24, out, 4), second(33, 24, out, 5), converted(1, 24, out, 6);
+    cast(*q, converted.view(), bias.view());
+    gemm(*q, {}, first.view(), a.view(), b.view(), {.bias = bias.view().flat()});
+    gemm(*q, {}, second.view(), a.view(), b.view(), {.bias = converted.view().flat()});
+    EXPECT_EQ(first.bytes, second.bytes) << "depth " << depth;
+  }
+}
+
 TEST_P(GemmTest, RepeatsBitForBit) {
   auto const [in, out] = GetParam();
   Matrix a(130, 257, in, 1), b(257, 95, in, 2), first(130, 95, out, 3), second(130, 95, out, 4);

@@ -56,6 +56,10 @@ TEST(OneCall, RefusesWhatTheManualDoes) {
   EXPECT_TRUE(fits([](GemmProblem& p) { p.bias = p.c; }));
   EXPECT_FALSE(fits([](GemmProblem& p) { p.k = 0; }));
   EXPECT_FALSE(fits([](GemmProblem& p) { p.bias = p.c, p.out = Dtype::fp32; }));
+  EXPECT_TRUE(fits([](GemmProblem& p) {
+    p.bias = p.c, p.out = Dtype::fp32, p.has_fp32_bias = true;
+    p.activation = GemmActivation::none;
+  }));
   EXPECT_FALSE(fits([](GemmProblem& p) { p.out = Dtype::fp32; }));
   EXPECT_FALSE(fits([](GemmProblem& p) { p.n = 12; }));
   EXPECT_FALSE(
@@ -86,6 +90,18 @@ TEST(Activation, IsAppliedWhereTheProductWithoutItLeavesX) {
   apply_activation(*q, p);
   for (std::size_t i = 0; i < 4; ++i)
     EXPECT_NEAR(c[i], 2.0 * (gelu(x[i] + 1e-5) - gelu(x[i] - 1e-5)) / 2e-5, 1e-6);
+}
+
+TEST(BeginWithBias, TakesAnFp32BiasOf16BitProducts) {
+  std::vector<float> const bias{1.0f, 0x1p-20f};
+  std::vector<float> c(2);
+  auto const q = memory::make_inline_queue("compute");
+  GemmProblem p;
+  p.m = 1, p.n = 2, p.in = Dtype::bf16;
+  p.c = c.data(), p.bias = bias.data();
+  p.has_fp32_bias = true;
+  begin_with_bias(*q, p);
+  EXPECT_EQ(c, bias);
 }
 
 TEST(BeginWithBias, WritesOrAddsTheBiasToEachRow) {

@@ -28,13 +28,14 @@ struct Gemm {
 /// What becomes of x = alpha op(a) op(b) + bias. At most one of the two activations; neither goes
 /// with accumulation or gaps in c.
 struct GemmEpilogue {
-  ConstTensorView bias{};           ///< [N], a's dtype; empty: none
+  /// [N], of a's dtype, or of c's, which cuBLASLt adds in the product; empty: none
+  ConstTensorView bias{};
   TensorView gelu_input{};          ///< [M, N], c's dtype: receives x, and c receives gelu_new(x)
   ConstTensorView gelu_slope_at{};  ///< [M, N], c's dtype: c receives x * gelu_new'(this)
 };
 
 /// c[M, N] (+)= alpha * op(a) * op(b) + bias;  op(a) is [M, K], op(b) is [K, N], row-major.
-/// a, b (and bias) fp32, fp16 or bf16, the same; c that dtype or fp32. Sums are fp32.
+/// a and b fp32, fp16 or bf16, the same; c that dtype or fp32. Sums are fp32.
 /// fp8: a and b of either format, but not both of e5m2; a not transposed, b transposed, as tensor
 /// cores up to Hopper need it; bias bf16, c bf16 or fp32. On the host operands are converted to
 /// fp32. The summation order depends on the shape and the number of threads only. On the host an
