@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct SmallTraining {
   zero::EngineConfig config;
   int steps = 4;
   std::string family = "gpt2";         ///< or "llama", which has no dropout
+  std::optional<Dtype> products = {};  ///< dtype of products; none: that of the weights
   std::string frozen_parameters = {};  ///< see model::ModelOptions
   double dropout = 0.1;                ///< everywhere
   std::function<void(int)> before_step = [](int) {};
@@ -75,11 +77,12 @@ struct SmallResult {
   std::vector<bool> skipped;
   std::vector<float> master_weights;  ///< master weights of this rank's shards
   std::vector<float> states;          ///< the optimizer's, one after the other
+  zero::MemoryReport memory = {};
 };
 
 inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
                                memory::Queue& compute) {
-  model::ModelOptions options(t.config.dtype);
+  model::ModelOptions options(t.config.dtype, t.products.value_or(t.config.dtype));
   options.frozen_parameters = t.frozen_parameters;
   auto const model =
       model::make_model(t.family == "llama" ? small_llama() : small_gpt2(t.dropout), options);
@@ -117,6 +120,7 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
     for (auto const& loss : losses) sum += loss.value();
     result.losses.push_back(sum / predictions);
   }
+  result.memory = engine->memory();
   for (auto const& state : engine->state()) {
     auto& out = state.name == optim::master_weights_name ? result.master_weights : result.states;
     auto const plan = engine->plan().of_extent(state.extent);

@@ -87,6 +87,51 @@ TEST(DeviceGraphs, ComputeTheSameBits) {
   }
 }
 
+/// Weights in the dtype of products are converted again after each update, and only then: oracle
+/// are runs that convert them for each product.
+TEST(DeviceAutocast, GivesTheSameBitsWithWeightsInTheDtypeOfProducts) {
+  int const ranks = comm::make_mpi(test::session(), 60s)->size();
+  for (int stage = 0; stage < 4; ++stage)
+    for (auto const& [family, frozen] : {std::pair{"gpt2", ""},
+                                         {"llama", ""},
+                                         {"gpt2", R"(transformer\.h\.0\..*|transformer\.w.e.*)"}})
+      for (auto const mode : {memory::GraphMode::off, memory::GraphMode::capture}) {
+        auto training = test::small_training(stage, Dtype::fp32);
+        training.family = family;
+        training.frozen_parameters = frozen;
+        training.products = Dtype::bf16;
+        auto const plain = on_device(training, mode);
+        training.config.product_dtype = Dtype::bf16;
+        device().jitter_us = 30;
+        auto const copied = on_device(training, mode);
+        device().jitter_us = 0;
+        auto const what = concat("stage ", stage, ", ", family, ", frozen: ", frozen);
+        EXPECT_EQ(copied.losses, plain.losses) << what;
+        EXPECT_EQ(copied.norms, plain.norms) << what;
+        EXPECT_EQ(copied.master_weights, plain.master_weights) << what;
+        EXPECT_EQ(copied.memory.weights, plain.memory.weights) << what;
+        if (stage == 3 && ranks > 1) {
+          EXPECT_EQ(copied.memory.buffers, plain.memory.buffers) << what;
+          continue;
+        }
+        // The head of the tied GPT-2 has a norm only: 128 elements with their padding.
+        if (training.family == "gpt2" && training.frozen_parameters.empty()) {
+          EXPECT_EQ(copied.memory.buffers - plain.memory.buffers,
+                    plain.memory.weights / 2 - 2 * 128);
+        }
+        EXPECT_GT(copied.memory.buffers, plain.memory.buffers) << what;
+      }
+}
+
+TEST(DeviceAutocast, ReplaysGraphsWithWeightsInTheDtypeOfProducts) {
+  auto training = test::small_training(1, Dtype::fp32);
+  training.products = training.config.product_dtype = Dtype::bf16;
+  int const made = device().graphs_made, replayed = device().graphs_replayed;
+  on_device(training, memory::GraphMode::capture);
+  EXPECT_EQ(device().graphs_made - made, 8);
+  EXPECT_EQ(device().graphs_replayed - replayed, 8 * (training.steps - 2));
+}
+
 /// tests/oracles/generation.py; weights only, in stage 3.
 TEST(DeviceGeneration, FindsTheTokensOfTransformers) {
   auto const tokens_of = [](ConfigTree const& list) {

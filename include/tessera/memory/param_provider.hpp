@@ -49,9 +49,10 @@ struct ParameterSpec {
   bool decays = true;  ///< weight decay applies (false: biases and norms, see transformers'
                        ///< get_decay_parameter_names)
   std::vector<std::string>
-      aliases;              ///< further names of the same tensor (tied head: "lm_head.weight")
-  bool trains = true;       ///< false: frozen, without gradient, master weights and states
-  bool is_adapter = false;  ///< part of an adapter, not of the model that it adapts
+      aliases;               ///< further names of the same tensor (tied head: "lm_head.weight")
+  bool trains = true;        ///< false: frozen, without gradient, master weights and states
+  bool is_adapter = false;   ///< part of an adapter, not of the model that it adapts
+  bool in_products = false;  ///< an operand of matrix products, or their bias
 
   std::int64_t numel() const {
     std::int64_t n = 1;
@@ -73,8 +74,12 @@ enum class Pass { training, evaluation };
 class WeightLease {
  public:
   WeightLease() = default;
-  WeightLease(std::vector<ConstTensorView> parameters, std::function<void()> release)
-      : parameters_(std::move(parameters)), release_(std::move(release)) {}
+  /// @param copies of the parameters, in the dtype of products; or none
+  WeightLease(std::vector<ConstTensorView> parameters, std::function<void()> release,
+              std::vector<ConstTensorView> copies = {})
+      : parameters_(std::move(parameters)),
+        copies_(std::move(copies)),
+        release_(std::move(release)) {}
   WeightLease(WeightLease&& other) noexcept { swap(other); }
   WeightLease& operator=(WeightLease&& other) noexcept {
     WeightLease(std::move(other)).swap(*this);
@@ -86,13 +91,18 @@ class WeightLease {
   /// Parameter @p i of the unit's specification, with its true shape.
   ConstTensorView operator[](std::size_t i) const { return parameters_[i]; }
   std::size_t size() const { return parameters_.size(); }
+  /// The copy of parameter @p i in the dtype of products; empty: there is none.
+  ConstTensorView copy(std::size_t i) const {
+    return i < copies_.size() ? copies_[i] : ConstTensorView{};
+  }
 
  private:
   void swap(WeightLease& other) noexcept {
     parameters_.swap(other.parameters_);
+    copies_.swap(other.copies_);
     release_.swap(other.release_);
   }
-  std::vector<ConstTensorView> parameters_;
+  std::vector<ConstTensorView> parameters_, copies_;
   std::function<void()> release_;
 };
 

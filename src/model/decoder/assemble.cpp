@@ -128,6 +128,7 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
                              {.name = "head", .parameters = {}}};
   Embedding embedding = make_embedding(ends.front(), d);
   LmHead head = make_head(ends.back(), d);
+  if (d.tied) marked_for_products(ends.front(), embedding.token_weights());
   if (d.lora) freeze_all(ends);
   auto units = std::move(layers.units);
   units.insert(units.begin(), std::move(ends.front()));

@@ -22,12 +22,12 @@ HeadWeights acquire_head(UnitIndex unit, LmHead const& head, Embedding const& em
   HeadWeights out;
   out.own = params.acquire(unit, pass.compute);
   if (head.projection()) {
-    out.projection.weight = out.own[*head.projection()];
+    out.projection.weight = pass.copy_or_weight(out.own, *head.projection());
   } else {
     out.embedding = params.acquire(memory::first_unit, pass.compute);
-    out.projection.weight = out.embedding[embedding.token_weights()];
+    out.projection.weight = pass.copy_or_weight(out.embedding, embedding.token_weights());
   }
-  if (head.bias()) out.projection.bias = out.own[*head.bias()];
+  if (head.bias()) out.projection.bias = pass.copy_or_weight(out.own, *head.bias());
   return out;
 }
 

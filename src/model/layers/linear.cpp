@@ -9,11 +9,13 @@ namespace tessera::model::detail {
 Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev)
     : name_(name), shape_(shape) {
   bool const in_out = shape.layout == WeightLayout::in_out;
-  weight_ =
-      add_parameter(unit, name + ".weight",
-                    {in_out ? shape.in : shape.out, in_out ? shape.out : shape.in}, normal(stddev));
+  weight_ = marked_for_products(
+      unit, add_parameter(unit, name + ".weight",
+                          {in_out ? shape.in : shape.out, in_out ? shape.out : shape.in},
+                          normal(stddev)));
   if (shape.bias == Bias::zeros)
-    bias_ = add_undecayed_parameter(unit, name + ".bias", {shape.out}, zeros());
+    bias_ = marked_for_products(
+        unit, add_undecayed_parameter(unit, name + ".bias", {shape.out}, zeros()));
 }
 
 std::optional<Linear> Linear::join(std::vector<Linear const*> const& parts) {
@@ -42,10 +44,13 @@ bool Linear::is_one_product(std::optional<Linear> const& joined, WeightLease con
   return true;
 }
 
-ConstTensorView Linear::weight(WeightLease const& weights) const {
-  ConstTensorView const first = weights[weight_];
+ConstTensorView Linear::all_rows(ConstTensorView first) const {
   if (weights_ == 1) return first;
   return {first.data(), first.dtype(), {shape_.out, shape_.in}};
+}
+
+ConstTensorView Linear::operand(PassContext const& pass, WeightLease const& weights) const {
+  return pass.in_dtype(pass.dtype, all_rows(pass.copy_or_weight(weights, weight_)));
 }
 
 TensorView Linear::weight_gradient(BackwardLeases const& leases) const {
@@ -65,7 +70,8 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
                      LinearInput const& in, TensorView gelu_input) const {
   TESSERA_EXPECT(!lora_ || gelu_input.empty(), name_);
   ArenaScope const scope(pass.arena);
-  ConstTensorView const bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_];
+  ConstTensorView const bias =
+      shape_.bias == Bias::none ? ConstTensorView{} : pass.copy_or_weight(weights, bias_);
   // An fp8 product takes a 16-bit bias only.
   Dtype const bias_dtype = pass.fp8 ? pass.dtype : out.dtype();
   kernels::GemmEpilogue const then{.bias = pass.rounded(bias_dtype, bias),
@@ -74,8 +80,7 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
     multiply_fp8(pass, weights, out, in, then);
   else
     kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
-                  pass.in_dtype(pass.dtype, in.values), pass.in_dtype(pass.dtype, weight(weights)),
-                  then);
+                  pass.in_dtype(pass.dtype, in.values), operand(pass, weights), then);
   if (lora_ && pass.adapters_on) lora_->add_output(pass, weights, out, in.values);
 }
 
@@ -132,8 +137,7 @@ void Linear::multiply_backward(PassContext const& pass, BackwardLeases const& le
   if (din.out.empty()) return;
   kernels::gemm(pass.compute,
                 {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add}, din.out,
-                dout, pass.in_dtype(pass.dtype, weight(leases.weights)),
-                {.gelu_slope_at = din.gelu_input});
+                dout, operand(pass, leases.weights), {.gelu_slope_at = din.gelu_input});
 }
 
 void Linear::add_bias_gradient(PassContext const& pass, BackwardLeases const& leases,
@@ -168,8 +172,8 @@ void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const
 Float8Matrix Linear::float8_weight(PassContext const& pass, WeightLease const& weights,
                                    WeightLayout wanted) const {
   bool const as_stored = shape_.layout == wanted;
-  auto const w =
-      to_float8(pass, Float8::e4m3, weight(weights), {.rows = as_stored, .transposed = !as_stored});
+  auto const w = to_float8(pass, Float8::e4m3, all_rows(weights[weight_]),
+                           {.rows = as_stored, .transposed = !as_stored});
   return as_stored ? w.rows : w.transposed;
 }
 

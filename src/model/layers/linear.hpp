@@ -117,7 +117,10 @@ class Linear {
                          ConstTensorView dout) const;
   Float8Matrix float8_weight(PassContext const& pass, WeightLease const& weights,
                              WeightLayout wanted) const;
-  ConstTensorView weight(WeightLease const& weights) const;
+  /// The matrix of all joined layers, of which @p first is the first one's.
+  ConstTensorView all_rows(ConstTensorView first) const;
+  /// The weight in the dtype of products.
+  ConstTensorView operand(PassContext const& pass, WeightLease const& weights) const;
   /// Empty if it is frozen.
   TensorView weight_gradient(BackwardLeases const& leases) const;
 

@@ -51,11 +51,13 @@ LmHead::Projection in_pass_dtype(PassContext const& pass, LmHead::Projection pro
 }  // namespace
 
 void LmHead::own_projection(UnitSpec& unit, std::string const& name, double stddev) {
-  projection_ = add_parameter(unit, name, {options_.vocabulary, options_.width}, normal(stddev));
+  projection_ = marked_for_products(
+      unit, add_parameter(unit, name, {options_.vocabulary, options_.width}, normal(stddev)));
 }
 
 void LmHead::own_bias(UnitSpec& unit, std::string const& name) {
-  bias_ = add_undecayed_parameter(unit, name, {options_.vocabulary}, zeros());
+  bias_ = marked_for_products(unit,
+                              add_undecayed_parameter(unit, name, {options_.vocabulary}, zeros()));
 }
 
 LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,

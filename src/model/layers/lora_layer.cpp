@@ -11,7 +11,7 @@ std::size_t add_matrix(UnitSpec& unit, std::string const& name, std::int64_t row
                        std::int64_t columns, Initializer init) {
   std::size_t const at = add_parameter(unit, adapter_prefix + name, {rows, columns}, init);
   unit.parameters[at].is_adapter = true;
-  return at;
+  return marked_for_products(unit, at);
 }
 
 Initializer uniform(double bound) {
@@ -49,7 +49,7 @@ TensorView LoraLayer::reduce(PassContext const& pass, WeightLease const& weights
                              ConstTensorView in) const {
   TensorView const out = pass.allocate(in.dim(0), rank_);
   kernels::gemm(pass.compute, {.transpose_b = true, .alpha = scale_}, out, in,
-                pass.in_dtype(pass.dtype, weights[a_]));
+                pass.operand(weights, a_));
   return out;
 }
 
@@ -58,7 +58,7 @@ void LoraLayer::add_output(PassContext const& pass, WeightLease const& weights, 
   ArenaScope const scope(pass.arena);
   TensorView const reduced = reduce(pass, weights, dropped(pass, in));
   kernels::gemm(pass.compute, {.transpose_b = true, .accumulate = true}, out, reduced,
-                pass.in_dtype(pass.dtype, weights[b_]));
+                pass.operand(weights, b_));
 }
 
 void LoraLayer::backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
@@ -71,13 +71,12 @@ void LoraLayer::backward(PassContext const& pass, BackwardLeases const& leases, 
     kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = adds}, leases.gradients[b_],
                   dout, reduce(pass, leases.weights, input));
   TensorView const dreduced = pass.allocate(dout.dim(0), rank_);
-  kernels::gemm(pass.compute, {.alpha = scale_}, dreduced, dout,
-                pass.in_dtype(pass.dtype, leases.weights[b_]));
+  kernels::gemm(pass.compute, {.alpha = scale_}, dreduced, dout, pass.operand(leases.weights, b_));
   if (!leases.gradients[a_].empty())
     kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = adds}, leases.gradients[a_],
                   dreduced, input);
   if (din.empty()) return;
-  ConstTensorView const a = pass.in_dtype(pass.dtype, leases.weights[a_]);
+  ConstTensorView const a = pass.operand(leases.weights, a_);
   auto const drop = dropout(pass);
   if (drop.p == 0.0f) {
     kernels::gemm(pass.compute, {.accumulate = true}, din, dreduced, a);

@@ -100,7 +100,7 @@ TensorView HeadNorm::forward(PassContext const& pass, WeightLease const& weights
   auto const shape = this->shape(pass);
   TensorView const rstd = pass.arena.allocate(Dtype::fp32, {shape.positions, shape.heads});
   ArenaScope const scope(pass.arena);
-  auto const gamma = pass.in_dtype(pass.dtype, weights[gamma_]);
+  auto const gamma = pass.operand(weights, gamma_);
   kernels::rms_norm_heads(pass.compute, rms_weights(options_.norm, gamma), shape,
                           {operands.out, rstd}, operands.in);
   return rstd;
@@ -113,7 +113,7 @@ void HeadNorm::backward(PassContext const& pass, BackwardLeases const& leases,
   auto const shape = this->shape(pass);
   TensorView const workspace = pass.allocate_fp32(kernels::rms_norm_backward_workspace(
       pass.compute, shape.positions * shape.heads, shape.width));
-  auto const gamma = pass.in_dtype(pass.dtype, leases.weights[gamma_]);
+  auto const gamma = pass.operand(leases.weights, gamma_);
   kernels::rms_norm_heads_backward(pass.compute, rms_weights(options_.norm, gamma), shape,
                                    {gradient, leases.gradient_or_unread(pass, gamma_, shape.width)},
                                    {gradient, in, rstd}, workspace);

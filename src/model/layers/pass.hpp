@@ -131,6 +131,15 @@ struct PassContext {
   ConstTensorView rounded(Dtype wanted, ConstTensorView view) const {
     return in_dtype(wanted, in_dtype(dtype, view));
   }
+  /// Parameter @p i, in the dtype of products where the lease has it.
+  ConstTensorView copy_or_weight(WeightLease const& weights, std::size_t i) const {
+    ConstTensorView const copy = weights.copy(i);
+    return copy.empty() || copy.dtype() != dtype ? weights[i] : copy;
+  }
+  /// Parameter @p i in the dtype of products.
+  ConstTensorView operand(WeightLease const& weights, std::size_t i) const {
+    return in_dtype(dtype, copy_or_weight(weights, i));
+  }
   TensorView allocate_fp32(std::int64_t numel) const {
     return arena.allocate(Dtype::fp32, {numel});
   }
@@ -188,6 +197,12 @@ inline std::size_t add_parameter(UnitSpec& unit, std::string name, std::vector<s
   spec.init = init;
   unit.parameters.push_back(std::move(spec));
   return unit.parameters.size() - 1;
+}
+
+/// Marks a parameter as an operand of products, so that it may be kept in their dtype as well.
+inline std::size_t marked_for_products(UnitSpec& unit, std::size_t at) {
+  unit.parameters[at].in_products = true;
+  return at;
 }
 
 /// Adds a bias or a norm's weight, to which weight decay does not apply.

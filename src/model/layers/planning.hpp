@@ -15,7 +15,8 @@ namespace tessera::model::detail {
 /// Views with the shapes of the parameters and addresses that nothing may access.
 class PlanningParams final : public memory::ParamProvider {
  public:
-  PlanningParams(std::vector<UnitSpec> const& units, Dtype dtype);
+  /// @param copies dtype of copies of the weights, as a device has them; none: there are none
+  PlanningParams(std::vector<UnitSpec> const& units, Dtype dtype, std::optional<Dtype> copies = {});
   void begin_pass(memory::Pass /*pass*/, std::vector<memory::UnitIndex> /*acquisitions*/) override {
   }
   WeightLease acquire(memory::UnitIndex unit, Queue& compute) override;
@@ -23,10 +24,12 @@ class PlanningParams final : public memory::ParamProvider {
   void gradient_complete(memory::UnitIndex /*unit*/, Queue& /*compute*/) override {}
 
  private:
-  std::vector<TensorView> views_of(memory::UnitIndex unit) const;
+  std::vector<TensorView> views_of(memory::UnitIndex unit, Dtype dtype,
+                                   std::uintptr_t address) const;
 
   std::vector<UnitSpec> const& units_;
   Dtype dtype_;
+  std::optional<Dtype> copies_;
   std::vector<bool> has_gradient_;
 };
 

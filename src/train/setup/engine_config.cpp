@@ -105,6 +105,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c,
   e.quantized_base = quantized_base(c, lora && lora->transposed);
   e.partition = partition(c);
   e.dtype = c.dtype;
+  // fp8 products convert the weights themselves.
+  e.product_dtype = c.fp8 ? c.dtype : c.product_dtype;
   e.communication_dtype = c.reproducible_world() ? Dtype::fp32 : c.communication_dtype;
   e.accumulation_dtype = c.accumulation_dtype;
   e.accumulation_steps = static_cast<int>(c.accumulation_steps);

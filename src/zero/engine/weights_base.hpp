@@ -82,7 +82,8 @@ class WeightsBase : public Interface {
                  &groups_.world(),
                  groups_.secondary(),
                  groups_.node(),
-                 groups_.rail()},
+                 groups_.rail(),
+                 &trained_.units},
         weights_(make_weight_store(rules_, context_)) {}
 
   /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been

@@ -154,6 +154,8 @@ StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace 
     rules.averaging = averaging_of(config, ranks, copies);
   rules.offloads_optimizer = on_device && (states.optimizer_offload || states.optimizer_swap);
   rules.offloads_gradients = rules.offloads_optimizer && reduces_micro_steps(config);
+  rules.copies_weights =
+      on_device && !rules.shards_weights && size_of(config.product_dtype) < size_of(config.dtype);
   rules.separate_master = config.dtype != rules.master_dtype || rules.offloads_optimizer;
   return rules;
 }

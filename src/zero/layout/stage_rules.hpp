@@ -38,6 +38,9 @@ struct StageRules {
   /// Then stages 2, 3: complete gradients of a unit leave the device in every micro-step; with
   /// reduce_once in the last.
   bool offloads_gradients = false;
+  /// A device keeps copies of the weights in the dtype of products. Hosts convert a weight for each
+  /// product: there a conversion is short next to the product, and memory is not.
+  bool copies_weights = false;
 };
 
 /// A single rank owns every element: all stages are the same there and no data moves.

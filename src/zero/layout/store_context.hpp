@@ -1,9 +1,11 @@
 #pragma once
 /// What the parts of an engine share: configuration, plan, groups of ranks and the compute queue.
 
+#include <vector>
+
 #include "layout/stage_rules.hpp"
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/memory/queue.hpp"
+#include "tessera/memory/param_provider.hpp"
 
 namespace tessera::zero::detail {
 
@@ -22,6 +24,8 @@ struct StoreContext {
   /// one.
   comm::Collectives* node = nullptr;
   comm::Collectives* rail = nullptr;
+  /// The units of the plan, for weights that are copied in the dtype of products; null: none is.
+  std::vector<memory::UnitSpec> const* units = nullptr;
 
   comm::Collectives& all_ranks() const { return world ? *world : comm; }
   /// Sums over the shards are formed over all ranks, so that every rank gets the same bits. Only

@@ -122,6 +122,7 @@ FrozenPart::FrozenPart(ParameterSubset subset, PartitionPlan plan, EngineConfig 
       context_{config_, plan_, like.ownership, like.comm, like.compute} {
   context_.secondary = like.secondary;
   context_.ownership.plan = &plan_;
+  context_.units = &subset_.units;
   store_ = make_weight_store(rules, context_);
 }
 

@@ -56,7 +56,7 @@ memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease t
   std::size_t const frozen = plan_.unit(unit).parameters.size(), count = trained.size() + frozen;
   if (frozen == 0) return trained;
   auto const leases = std::make_shared<std::vector<memory::WeightLease>>();
-  std::vector<memory::ConstTensorView> views(count);
+  std::vector<memory::ConstTensorView> views(count), copies(count);
   std::vector<bool> is_frozen(count);
   for (auto const& part : parts_) {
     auto const& at = part->in_model(unit);
@@ -64,13 +64,17 @@ memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease t
     auto const& lease = leases->emplace_back(part->acquire(unit, compute));
     for (std::size_t i = 0; i < at.size(); ++i) {
       views[at[i]] = lease[i];
+      copies[at[i]] = lease.copy(i);
       is_frozen[at[i]] = true;
     }
   }
-  for (std::size_t p = 0, next = 0; p < count; ++p)
-    if (!is_frozen[p]) views[p] = trained[next++];
+  for (std::size_t p = 0, next = 0; p < count; ++p) {
+    if (is_frozen[p]) continue;
+    views[p] = trained[next];
+    copies[p] = trained.copy(next++);
+  }
   leases->push_back(std::move(trained));
-  return {std::move(views), [leases] { leases->clear(); }};
+  return {std::move(views), [leases] { leases->clear(); }, std::move(copies)};
 }
 
 void FrozenWeights::fill(WeightFill const& values) {

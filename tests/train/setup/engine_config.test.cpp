@@ -37,6 +37,14 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
   EXPECT_EQ(e.max_grad_norm, 1.0);
 }
 
+TEST(EngineConfig, ProductsOfAutocastAreNarrowerThanTheWeights) {
+  auto const autocast = engine_config(resolved("", {"--bf16"}));
+  EXPECT_EQ(autocast.dtype, Dtype::fp32);
+  EXPECT_EQ(autocast.product_dtype, Dtype::bf16);
+  EXPECT_EQ(engine_config(resolved("", {"--bf16", "--fp8", "true"})).product_dtype, Dtype::fp32)
+      << "fp8 products convert fp32 weights";
+}
+
 TEST(EngineConfig, AUnitIsOneOperationOfNccl) {
   auto const e = engine_config(
       resolved(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 9000007}})"), {},

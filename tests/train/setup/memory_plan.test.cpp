@@ -306,6 +306,31 @@ TEST(MemoryPlan, KnowsWhatLeavesADevice) {
   }
 }
 
+/// Oracle: an engine on a simulated device that has trained a step.
+TEST(MemoryPlan, CountsWeightsInTheDtypeOfProducts) {
+  memory::simulate_device({.memory_bytes = std::size_t{1} << 30});
+  auto const comm = comm::make_device(comm::make_mpi(test::session(), std::chrono::seconds(60)),
+                                      std::chrono::seconds(60), comm::DeviceTransport::staged);
+  auto const model = model::make_model(medium_gpt2(), {Dtype::fp32, Dtype::bf16});
+  for (int const stage : {0, 1, 2}) {
+    PlannedRun run{.ranks = comm->size(), .rows = rows, .sequence = length};
+    run.engine.partition = zero::partition_of(stage);
+    auto const without = plan_memory(*model, run);
+    run.engine.product_dtype = Dtype::bf16;
+    auto const plan = plan_memory(*model, run);
+    auto const compute = memory::make_stream_queue("compute");
+    auto const real = train_one_step(run.engine, *model, *comm, *compute);
+    EXPECT_EQ(plan.states.weights, real.weights) << "stage " << stage;
+    EXPECT_EQ(plan.states.buffers, real.buffers) << "stage " << stage;
+    auto const copies = plan.states.buffers - without.states.buffers;
+    EXPECT_EQ(copies, plan.device.bytes.at(memory::Purpose::weights) -
+                          without.device.bytes.at(memory::Purpose::weights));
+    EXPECT_LT(copies, plan.states.weights / 2) << "the head has a norm only";
+    EXPECT_GT(copies, plan.states.weights / 2 - 4096);
+    EXPECT_LT(plan.activations, without.activations) << "no product converts its weight";
+  }
+}
+
 /// GPT-3's shape: 174.6 billion parameters, 16 bytes each at stage 3 over the ranks.
 TEST(MemoryPlan, OfAModelThatNoRankCouldHold) {
   ConfigTree config = model::default_config("gpt2");

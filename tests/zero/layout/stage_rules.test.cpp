@@ -33,6 +33,20 @@ TEST(StageRules, OneRankShardsNothing) {
                rules.shards_weights || rules.separate_master);
 }
 
+TEST(StageRules, DevicesCopyCompleteWeightsForNarrowerProducts) {
+  using enum memory::MemorySpace;
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto c = config_of(stage, Dtype::fp32);
+    EXPECT_FALSE(rules_for(c, 2, device).copies_weights) << "products in fp32";
+    c.product_dtype = Dtype::bf16;
+    EXPECT_EQ(rules_for(c, 2, device).copies_weights, stage < 3);
+    EXPECT_TRUE(rules_for(c, 1, device).copies_weights);
+    EXPECT_FALSE(rules_for(c, 2, host).copies_weights);
+    c.dtype = Dtype::bf16;
+    EXPECT_FALSE(rules_for(c, 2, device).copies_weights);
+  }
+}
+
 TEST(StageRules, KeepGradientsInTheDtypeThatLosesNothing) {
   auto c = config_of(2, Dtype::bf16);
   EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::bf16);

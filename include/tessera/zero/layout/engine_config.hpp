@@ -114,7 +114,10 @@ struct QuantizedBase {
 /// What an engine keeps where, and how it computes a step.
 struct EngineConfig {
   Partition partition;
-  Dtype dtype = Dtype::fp32;                ///< dtype of weights and activations
+  Dtype dtype = Dtype::fp32;  ///< dtype of weights and activations
+  /// Dtype of matrix products. Where it is narrower than `dtype`, a device keeps a copy in it of
+  /// complete weights (stages 0 to 2), converted once per update.
+  Dtype product_dtype = Dtype::fp32;
   Dtype communication_dtype = Dtype::fp32;  ///< dtype of gradients on the wire
   Dtype accumulation_dtype = Dtype::fp32;   ///< dtype of gradients that are summed over micro-steps
   int accumulation_steps = 1;
