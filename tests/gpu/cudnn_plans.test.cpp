@@ -158,6 +158,7 @@ void check(Gpu const& gpu, Case const& c) {
                      fused = c.heads == c.kv_heads ? q + 2 * kv : 0;
   auto const view = [&](std::int64_t own) { return HeadsView{nullptr, fused > 0 ? fused : own}; };
   FlashCall const call{c.config(), {view(q), view(kv), view(kv)}};
+  FlashCall const part{cudnn_backward_part(c.config(), {c.deterministic, major}), call.in};
   AttentionGradients const gradients{view(q), view(kv), view(kv)};
   DeviceSettings settings;
   settings.deterministic = c.deterministic;
@@ -166,7 +167,7 @@ void check(Gpu const& gpu, Case const& c) {
   Built const forward =
                   build(device, gpu.architecture, [&](auto&to) { add_cudnn_forward(to, call); }),
               backward = build(device, gpu.architecture,
-                               [&](auto&to) { add_cudnn_backward(to, call, gradients); });
+                               [&](auto&to) { add_cudnn_backward(to, part, gradients); });
   set_device_settings({});
 
   bool const has_plans = forward.refusal.empty() && backward.refusal.empty();

@@ -2,6 +2,8 @@
 // sections "SDPA forward" and "SDPA backward".
 #include "attention/attention_cudnn.hpp"
 
+#include <algorithm>
+
 #include "tessera/core/rounding.hpp"
 
 #ifdef TESSERA_HAVE_CUDNN
@@ -458,6 +460,16 @@ std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice
   if (keeps_dp)
     return 2 * heads * round_up(s.sequence, 64) * round_up(s.sequence, 128) + 4 * rows + shared;
   return 4 * rows + fp32_rows * (as_ampere ? 2 : 1) + shared;
+}
+
+AttentionConfig cudnn_backward_part(AttentionConfig config, CudnnDevice const& device) {
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
+  std::int64_t& batch = config.shape.batch;
+  std::int64_t const all = cudnn_backward_workspace(config, device);
+  if (config.drop.p > 0.0f || all <= largest) return config;
+  std::int64_t const rows = std::max<std::int64_t>(1, largest / ceil_divide(all, batch));
+  batch = ceil_divide(batch, ceil_divide(batch, rows));
+  return config;
 }
 
 }  // namespace tessera::kernels::detail

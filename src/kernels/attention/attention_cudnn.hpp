@@ -36,6 +36,11 @@ bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
 /// its plans but for a few hundred, on data center Blackwell an upper bound.
 std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice const& device);
 
+/// The rows of a batch that one call of the backward pass computes: all, or equal parts, whose
+/// workspace is at most 1 GiB where that of one row is. With dropout all, because cuDNN's masks
+/// depend on the place in the batch.
+AttentionConfig cudnn_backward_part(AttentionConfig config, CudnnDevice const& device);
+
 /// Whether cuDNN has plans for both passes of a call, with gradients that are laid out as the
 /// operands. With dropout both passes must be its own: only it knows its masks.
 bool cudnn_has_plans(FlashCall const& call);

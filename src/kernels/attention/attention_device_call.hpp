@@ -41,6 +41,37 @@ struct FlashCall {
   }
 };
 
+struct BackwardCall {
+  FlashCall call;
+  AttentionGradients to;
+  AttentionSaved saved;
+};
+
+/// The call of @p count rows of the batch from @p first on. @pre no dropout, no documents
+inline BackwardCall part_of_batch(BackwardCall const& all, std::int64_t first, std::int64_t count) {
+  auto const& config = all.call.config;
+  auto const& shape = config.shape;
+  std::int64_t const position = first * shape.sequence, positions = count * shape.sequence,
+                     row = std::int64_t{shape.heads} * shape.head_dim;
+  BackwardCall out = all;
+  out.call.config.shape.batch = count;
+  auto const moved = [](void const* data, Dtype dtype, std::int64_t elements) {
+    return static_cast<std::byte const*>(data) +
+           elements * static_cast<std::int64_t>(size_of(dtype));
+  };
+  for (ConstHeadsView* const view : {&out.call.in.query, &out.call.in.key, &out.call.in.value})
+    view->base = moved(view->base, config.dtype, position * view->row_stride);
+  for (HeadsView* const view : {&out.to.query, &out.to.key, &out.to.value})
+    view->base =
+        const_cast<std::byte*>(moved(view->base, config.dtype, position * view->row_stride));
+  for (ConstTensorView* const view : {&out.saved.dout, &out.saved.out})
+    *view = ConstTensorView(moved(view->data(), config.dtype, position * row), config.dtype,
+                            {positions * row});
+  out.saved.lse = ConstTensorView(moved(all.saved.lse.data(), Dtype::fp32, position * shape.heads),
+                                  Dtype::fp32, {positions * shape.heads});
+  return out;
+}
+
 template <int Width, int Threads, class Run>
 void flash_forward(FlashCall const& call, void* out, float* lse, Run const& run) {
   using Rule = FlashForward<Width, Threads>;

@@ -1,5 +1,6 @@
 #include "attention/attention_launch.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -55,9 +56,25 @@ bool cudnn_forward(Queue& q, FlashCall const& call, AttentionOutput const& to) {
   return cudnn_attention(q, call, to.out.data(), to.lse.as<float>(),
                          set_mask_key(q, call.config.drop));
 }
+int device_major() {
+  static int const major = memory::describe_device(memory::Runtime::device()).major;
+  return major;
+}
+
+/// In parts of the batch, so that long sequences need no workspace of all rows together.
 bool cudnn_backward(Queue& q, FlashCall const& call, AttentionGradients const& to,
                     AttentionSaved const& saved) {
-  return cudnn_attention_backward(q, call, to, saved, set_mask_key(q, call.config.drop));
+  std::int64_t* const mask_key = set_mask_key(q, call.config.drop);
+  std::int64_t const batch = call.config.shape.batch,
+                     rows = cudnn_backward_part(call.config,
+                                                {device_settings().deterministic, device_major()})
+                                .shape.batch;
+  if (rows >= batch) return cudnn_attention_backward(q, call, to, saved, mask_key);
+  for (std::int64_t first = 0; first < batch; first += rows) {
+    auto const part = part_of_batch({call, to, saved}, first, std::min(rows, batch - first));
+    if (!cudnn_attention_backward(q, part.call, part.to, part.saved, mask_key)) return false;
+  }
+  return true;
 }
 
 /// What is wrong with cuDNN's dropout on the device of @p q for the class of a call; found by
@@ -84,8 +101,7 @@ std::string why_not_own_masks(Queue& q, FlashCall const& call) {
 bool uses_cudnn(Queue& q, FlashCall const& call) {
   if (!memory::on_gpu(q)) return false;
   DeviceAttention const wanted = device_settings().attention;
-  static int const major = memory::describe_device(memory::Runtime::device()).major;
-  std::string refusal = why_not_cudnn(call, major);
+  std::string refusal = why_not_cudnn(call, device_major());
   if (refusal.empty() && call.config.drop.p > 0.0f && wanted != DeviceAttention::portable)
     refusal = why_not_own_masks(q, call);
   if (choose_attention(wanted, refusal) == AttentionLibrary::cudnn) return true;

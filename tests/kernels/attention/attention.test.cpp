@@ -453,6 +453,25 @@ TEST_P(Attention, DeviceRulesOfLargeScoresDoNotOverflow) {
   expect_close(p.lse, want.lse, 1e-6);
 }
 
+/// The backward pass of cuDNN is computed in parts where its workspace would be large.
+TEST_P(Attention, PartsOfABatchHaveTheGradientsOfAllRows) {
+  for (auto const layout : {Layout::in_parts, Layout::next_to_each}) {
+    Problem p(dtype, {5, 33, 4, layout == Layout::in_parts ? 2 : 4, 16, 0.25f});
+    p.layout = layout;
+    run_flash(p, *queue);
+    auto const all = p.dqkv.values();
+    p.dqkv.randomize(9);
+    for (std::int64_t const first : {0, 2, 4}) {
+      auto const part = detail::part_of_batch({{p.config(), p.in()}, p.to(), p.saved()}, first,
+                                              std::min<std::int64_t>(2, 5 - first));
+      Array delta(Dtype::fp32, {part.saved.lse.numel()});
+      detail::attention_backward_on_device(*queue, part.call.config, part.to, part.call.in,
+                                           part.saved, delta.view().as<float>());
+    }
+    EXPECT_EQ(p.dqkv.values(), all);
+  }
+}
+
 TEST_P(Attention, TwoRunsGiveTheSameBits) {
   Problem a(dtype, {2, 150, 4, 2, 64, 0.125f}, {0.1f, 1, 2, 3}), b = a;
   for (Problem* p : {&a, &b}) {

@@ -58,6 +58,26 @@ TEST(CudnnWorkspace, IsThatOfTheBuiltPlans) {
   }
 }
 
+TEST(CudnnWorkspace, OfManyLongRowsIsThatOfAPart) {
+  auto const part_of = [](AttentionConfig config, std::int64_t batch, std::int64_t sequence,
+                          CudnnDevice const& device = {}) {
+    config.shape.batch = batch;
+    config.shape.sequence = sequence;
+    return cudnn_backward_part(config, device).shape.batch;
+  };
+  AttentionConfig gpt2 = config_of(measured[6]), llama = config_of(measured[4]);
+  EXPECT_EQ(part_of(gpt2, 32, 1024), 32) << "0.8 GB";
+  EXPECT_EQ(part_of(gpt2, 64, 1024), 32) << "1.6 GB in two parts";
+  EXPECT_EQ(part_of(gpt2, 10, 4096), 2) << "2 rows have 0.8 GB, 3 would have 1.2 GB";
+  EXPECT_EQ(part_of(gpt2, 7, 4096), 2) << "2, 2, 2 and 1";
+  EXPECT_EQ(part_of(llama, 4, 8192), 1) << "4.4 GB per row";
+  EXPECT_EQ(part_of(llama, 1, 8192), 1);
+  EXPECT_EQ(part_of(llama, 3, 8192, {false, 9}), 3) << "0.8 GB with a linear workspace";
+  EXPECT_LE(cudnn_backward_workspace(cudnn_backward_part(gpt2, {}), {}), std::int64_t{1} << 30);
+  gpt2.drop.p = 0.1f;
+  EXPECT_EQ(part_of(gpt2, 64, 1024), 64) << "masks depend on the place in the batch";
+}
+
 /// A backward pass without memory on a queue that drops its kernels.
 void plan_backward(AttentionConfig const& config, memory::MemorySpace space) {
   auto const& s = config.shape;
