@@ -250,5 +250,47 @@ TEST(DeviceMicroBatches, AreGivenToTheQueueWithoutWaitingForIt) {
   EXPECT_EQ(second.value(), loss);
 }
 
+/// The sums of the micro-batches' losses stay on the device until they have been summed over the
+/// ranks with the gradient norm.
+TEST(DeviceLosses, TravelWithTheGradientNorm) {
+  device();
+  auto const comm =
+      comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
+  auto const queue = memory::make_stream_queue("compute");
+  auto const model = model::make_model(test::small_gpt2(), Dtype::fp32);
+  for (bool const waits : {true, false}) {  // for the sums, before the update
+    zero::EngineConfig config;
+    config.partition = zero::partition_of(1);
+    config.accumulation_steps = 2;
+    config.skip_on_nonfinite = waits;
+    auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
+    engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
+      std::fill(out, out + numel, 0.01f);
+    });
+    for (int step = 0; step < 2; ++step) {
+      engine->begin_step();
+      std::vector<model::LossSum> losses;
+      zero::StepValues values;
+      values.counts.front() = 3;
+      device().jitter_us = 60;
+      for (int micro = 0; micro < 2; ++micro) {
+        engine->begin_micro_step(micro, 2);
+        auto const tokens = test::small_tokens(step, micro, comm->rank());
+        losses.push_back(
+            model->train({tokens.data(), test::SmallTraining::rows, test::SmallTraining::length, 0},
+                         {}, *engine, *queue));
+        ASSERT_NE(losses.back().on_device(), nullptr);
+        values.device_addends.push_back(losses.back().on_device());
+      }
+      auto const result = engine->finish_step(1e-3, values);
+      device().jitter_us = 0;
+      double const own = losses[0].value() + losses[1].value();
+      EXPECT_DOUBLE_EQ(result.sums.addends,
+                       comm::all_reduce_value(*comm, own, comm::ReduceOp::sum));
+      EXPECT_EQ(result.sums.counts.front(), 3 * comm->size());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

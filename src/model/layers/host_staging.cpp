@@ -133,11 +133,13 @@ LossSum LossReadback::sum(Queue& compute, ConstTensorView losses) {
   auto* const computed = static_cast<double*>(slot->computed.data());
   auto* value = computed;
   kernels::sum(compute, computed, losses);
-  if (slot->arrived.data()) {
+  bool const on_device = slot->arrived.data() != nullptr;
+  if (on_device) {
     value = static_cast<double*>(slot->arrived.data());
     memory::copy(compute, value, computed, sizeof(double));
   }
-  return {std::shared_ptr<double const>(std::move(slot), value), compute.record()};
+  return {std::shared_ptr<double const>(std::move(slot), value), compute.record(),
+          on_device ? computed : nullptr};
 }
 
 }  // namespace detail

@@ -169,12 +169,16 @@ void TrainingStep::add_preferences(ExampleMetrics& to) const {
   }
 }
 
-/// What all ranks must know of the step travels with its gradient norm. The host waits for the
-/// losses, on a device for the end of the last backward pass.
+/// What all ranks must know of the step travels with its gradient norm. On a device the losses go
+/// there without the host.
 zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
                                       double seconds) const {
   zero::StepValues out;
-  for (auto const& loss : losses) out.addends.push_back(loss.value());
+  for (auto const& loss : losses)
+    if (auto const* const on_device = loss.on_device())
+      out.device_addends.push_back(on_device);
+    else
+      out.addends.push_back(loss.value());
   if (!options_.requests) return out;
   auto mine = options_.requests();
   mine.seconds = seconds;

@@ -44,8 +44,9 @@ NormAndOverflow::NormAndOverflow(StoreContext const& context)
       decision_(workspace("step decision", sizeof(kernels::StepDecision),
                           memory::memory_space_of(context.compute))) {
   bool const on_device = memory::memory_space_of(context.compute) == memory::MemorySpace::device;
-  values_ = workspace("values of the step", static_cast<std::size_t>(value_places()) * place_bytes,
-                      on_device ? memory::MemorySpace::pinned : memory::MemorySpace::host);
+  values_.places =
+      workspace("values of the step", static_cast<std::size_t>(value_places()) * place_bytes,
+                on_device ? memory::MemorySpace::pinned : memory::MemorySpace::host);
   set_values({});
   if (!on_device) return;
   read_back_ = workspace("step decision, read back", sizeof(kernels::StepDecision),
@@ -63,15 +64,17 @@ std::int64_t NormAndOverflow::value_places() const {
 }
 
 void NormAndOverflow::set_values(StepValues const& values) {
+  TESSERA_EXPECT(values.device_addends.empty() || !is_on_host());
+  values_.device_addends = values.device_addends;
   if (is_exact()) {
     ExactSum sum;
     for (double const addend : values.addends) sum.add(addend);
     sum.carry();
-    fill<std::int64_t>(values_.data(), sum.data(), values);
+    fill<std::int64_t>(values_.places.data(), sum.data(), values);
   } else {
     double sum = 0.0;
     for (double const addend : values.addends) sum += addend;
-    fill<double>(values_.data(), std::span<double const>(&sum, 1), values);
+    fill<double>(values_.places.data(), std::span<double const>(&sum, 1), values);
   }
 }
 
@@ -101,7 +104,9 @@ void NormAndOverflow::add_over_ranks(kernels::GradientLimits const& limits) {
   auto const& summed = is_exact() ? digits_ : sums_;
   if (!context_.contributes())
     memory::zero(queue, summed.at(0), static_cast<std::size_t>(norm_places()) * place_bytes);
-  memory::copy(queue, summed.at(norm_places()), values_.data(), values_.bytes());
+  memory::copy(queue, summed.at(norm_places()), values_.places.data(), values_.places.bytes());
+  kernels::add_in_order(queue, static_cast<double*>(summed.at(norm_places())),
+                        values_.device_addends);
   limits_ = limits;
   if (!precedes_update_) decide();
   std::optional<comm::SynchronousCalls> synchronous;

@@ -5,6 +5,8 @@
 /// clipping and overflow check the update does not depend on them: then the all-reduce runs while
 /// the weights are updated.
 
+#include <vector>
+
 #include "gradients/offloaded_gradients.hpp"
 #include "tessera/kernels/elementwise/gradient_statistics.hpp"
 #include "tessera/memory/device.hpp"
@@ -64,9 +66,13 @@ class NormAndOverflow {
   void round_digits();
 
   StoreContext context_;
-  CommBuffer sums_;        ///< [2] fp64, see kernels::gradient_statistics, and those of the values
-  CommBuffer digits_;      ///< int64, of exact sums; empty: the sums are of doubles
-  memory::Buffer values_;  ///< values of this rank, as they are summed
+  CommBuffer sums_;    ///< [2] fp64, see kernels::gradient_statistics, and those of the values
+  CommBuffer digits_;  ///< int64, of exact sums; empty: the sums are of doubles
+  struct OwnValues {
+    memory::Buffer places;                        ///< as they are summed
+    std::vector<double const*> device_addends{};  ///< which the queue adds to the first place
+  };
+  OwnValues values_;                     ///< values of this rank
   memory::Buffer decision_, read_back_;  ///< read_back_: pinned, on a device only
   memory::Buffer sums_back_;             ///< copy of the values, on a device only
   comm::Pending sums_complete_;

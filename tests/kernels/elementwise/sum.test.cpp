@@ -18,6 +18,28 @@ void check(Queue& q) {
   }
 }
 
+void check_addends(Queue& q) {
+  for (std::size_t n : {0u, 1u, 16u, 17u, 40u}) {
+    std::vector<double> values(n);
+    std::vector<double const*> addends;
+    double want = 0.25, got = want;
+    for (std::size_t i = 0; i < n; ++i) {
+      values[i] = i % 2 ? -1e16 : 1e16 + static_cast<double>(7 * i);
+      addends.push_back(&values[i]);
+      want += values[i];
+    }
+    add_in_order(q, &got, addends);
+    q.record().wait("the sum", std::chrono::seconds(60));
+    EXPECT_EQ(got, want) << n << " addends";
+  }
+}
+
+TEST(AddInOrder, IsTheSumOfALoop) { check_addends(*memory::make_inline_queue("compute")); }
+TEST(AddInOrder, IsTheSumOfALoopOnAStream) {
+  tessera::test::FakeDevice device;
+  check_addends(*memory::make_stream_queue("compute"));
+}
+
 TEST(Sum, AddsInOrderOnTheHost) { check(*memory::make_inline_queue("compute")); }
 TEST(Sum, AddsInOrderOnAWorkerQueue) { check(*memory::make_worker_queue("worker")); }
 TEST(Sum, AddsOnAStream) {

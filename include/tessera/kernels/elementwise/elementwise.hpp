@@ -7,6 +7,7 @@
 /// equal bits for any number of threads. Bytes moved per element are those of the operands.
 
 #include <cstdint>
+#include <vector>
 
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
@@ -90,6 +91,8 @@ std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int
 /// on a GPU thread l of 128 adds the elements l, l + 128, ... and the threads' sums are added as a
 /// tree: always the same order, another than the host's. Shapes   in [n] fp32, contiguous
 void sum(memory::Queue& q, double* out, memory::ConstTensorView in);
+/// *sum += *addends[0], then *addends[1], ... All are in memory of the queue's space.
+void add_in_order(memory::Queue& q, double* sum, std::vector<double const*> const& addends);
 
 /// hits[r] = 1 where logits[r, targets[r]] is the largest of the first @p vocabulary logits of the
 /// row, and the first of equals, as torch.argmax on the CPU; else 0, also where targets[r] < 0.

@@ -90,14 +90,20 @@ struct Batch {
 /// queue has executed this point.
 class LossSum {
  public:
-  LossSum(std::shared_ptr<double const> value, memory::Event known)
-      : value_(std::move(value)), known_(std::move(known)) {}
+  /// @param computed the sum in device memory; null: there is none
+  LossSum(std::shared_ptr<double const> value, memory::Event known,
+          double const* computed = nullptr)
+      : value_(std::move(value)), known_(std::move(known)), computed_(computed) {}
   /// Waits for the queue and rethrows an exception of its work.
   double value() const;
+  /// The sum in device memory for later work of the queue, while this object lives; null: call
+  /// value().
+  double const* on_device() const { return computed_; }
 
  private:
   std::shared_ptr<double const> value_;
   memory::Event known_;
+  double const* computed_;
 };
 
 }  // namespace tessera::model
