@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct SmallTraining {
   int steps = 4;
   std::string family = "gpt2";         ///< or "llama", which has no dropout
   std::optional<Dtype> products = {};  ///< dtype of products; none: that of the weights
+  bool fp8 = false;
+  bool has_versions = true;            ///< see memory::WeightLease::version()
   std::string frozen_parameters = {};  ///< see model::ModelOptions
   double dropout = 0.1;                ///< everywhere
   std::function<void(int)> before_step = [](int) {};
@@ -72,6 +75,30 @@ inline std::vector<std::int32_t> small_tokens(int step, int micro, int rank) {
   return tokens;
 }
 
+/// The parameters of another provider, which may change at any time.
+class ParamsWithoutVersions final : public memory::ParamProvider {
+ public:
+  explicit ParamsWithoutVersions(memory::ParamProvider& provider) : provider_(provider) {}
+  void begin_pass(memory::Pass pass, std::vector<memory::UnitIndex> acquisitions) override {
+    provider_.begin_pass(pass, std::move(acquisitions));
+  }
+  memory::WeightLease acquire(memory::UnitIndex unit, memory::Queue& compute) override {
+    auto const lease = std::make_shared<memory::WeightLease>(provider_.acquire(unit, compute));
+    std::vector<memory::ConstTensorView> views;
+    for (std::size_t i = 0; i < lease->size(); ++i) views.push_back((*lease)[i]);
+    return {std::move(views), [lease] { *lease = {}; }};
+  }
+  memory::GradientLease gradient(memory::UnitIndex unit, memory::Queue& compute) override {
+    return provider_.gradient(unit, compute);
+  }
+  void gradient_complete(memory::UnitIndex unit, memory::Queue& compute) override {
+    provider_.gradient_complete(unit, compute);
+  }
+
+ private:
+  memory::ParamProvider& provider_;
+};
+
 struct SmallResult {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
@@ -84,6 +111,7 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
                                memory::Queue& compute) {
   model::ModelOptions options(t.config.dtype, t.products.value_or(t.config.dtype));
   options.frozen_parameters = t.frozen_parameters;
+  options.fp8 = t.fp8;
   auto const model =
       model::make_model(t.family == "llama" ? small_llama() : small_gpt2(t.dropout), options);
   auto const engine = zero::make_engine(t.config, model->units(), comm, compute);
@@ -94,6 +122,8 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
     model::initialize_parameter(spec, 3, first, numel, out);
   });
   SmallResult result;
+  ParamsWithoutVersions without_versions(*engine);
+  memory::ParamProvider& params = without_versions;
   double const predictions = static_cast<double>(t.rows * (t.length - 1) * t.micro_steps);
   for (int step = 0; step < t.steps; ++step) {
     t.before_step(step);
@@ -110,7 +140,7 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
       settings.recompute = micro == 1 ? Recompute::block : Recompute::none;
       losses.push_back(model->train(
           {tokens.data(), t.rows, t.length, (micro * comm.size() + comm.rank()) * t.rows}, settings,
-          *engine, compute));
+          t.has_versions ? *engine : params, compute));
     }
     auto const update = engine->finish_step(1e-3);
     result.norms.push_back(update.grad_norm);

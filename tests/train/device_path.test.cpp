@@ -99,6 +99,7 @@ TEST(DeviceAutocast, GivesTheSameBitsWithWeightsInTheDtypeOfProducts) {
         auto training = test::small_training(stage, Dtype::fp32);
         training.family = family;
         training.frozen_parameters = frozen;
+        training.steps = 3;  // kernels are launched, captured, replayed
         training.products = Dtype::bf16;
         auto const plain = on_device(training, mode);
         training.config.product_dtype = Dtype::bf16;
@@ -130,6 +131,25 @@ TEST(DeviceAutocast, ReplaysGraphsWithWeightsInTheDtypeOfProducts) {
   on_device(training, memory::GraphMode::capture);
   EXPECT_EQ(device().graphs_made - made, 8);
   EXPECT_EQ(device().graphs_replayed - replayed, 8 * (training.steps - 2));
+}
+
+/// Oracle are runs that compute the scale of a weight for each product.
+TEST(DeviceFp8, GivesTheSameBitsWithScalesThatAreComputedOncePerUpdate) {
+  for (int stage = 0; stage < 4; ++stage)
+    for (auto const mode : {memory::GraphMode::off, memory::GraphMode::capture}) {
+      auto training = test::small_training(stage, Dtype::bf16);
+      training.fp8 = true;
+      training.steps = 3;
+      training.has_versions = false;
+      auto const plain = on_device(training, mode);
+      training.has_versions = true;
+      device().jitter_us = 30;
+      auto const kept = on_device(training, mode);
+      device().jitter_us = 0;
+      EXPECT_EQ(kept.losses, plain.losses) << "stage " << stage;
+      EXPECT_EQ(kept.norms, plain.norms) << "stage " << stage;
+      EXPECT_EQ(kept.master_weights, plain.master_weights) << "stage " << stage;
+    }
 }
 
 /// tests/oracles/generation.py; weights only, in stage 3.

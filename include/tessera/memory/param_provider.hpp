@@ -75,10 +75,12 @@ class WeightLease {
  public:
   WeightLease() = default;
   /// @param copies of the parameters, in the dtype of products; or none
+  /// @param versions of the parameters; none: they may change at any time
   WeightLease(std::vector<ConstTensorView> parameters, std::function<void()> release,
-              std::vector<ConstTensorView> copies = {})
+              std::vector<ConstTensorView> copies = {}, std::vector<std::uint64_t> versions = {})
       : parameters_(std::move(parameters)),
         copies_(std::move(copies)),
+        versions_(std::move(versions)),
         release_(std::move(release)) {}
   WeightLease(WeightLease&& other) noexcept { swap(other); }
   WeightLease& operator=(WeightLease&& other) noexcept {
@@ -95,14 +97,19 @@ class WeightLease {
   ConstTensorView copy(std::size_t i) const {
     return i < copies_.size() ? copies_[i] : ConstTensorView{};
   }
+  /// A parameter has the same values while it has the same version. Versions are not used again in
+  /// a process. 0: it may change at any time.
+  std::uint64_t version(std::size_t i) const { return i < versions_.size() ? versions_[i] : 0; }
 
  private:
   void swap(WeightLease& other) noexcept {
     parameters_.swap(other.parameters_);
     copies_.swap(other.copies_);
+    versions_.swap(other.versions_);
     release_.swap(other.release_);
   }
   std::vector<ConstTensorView> parameters_, copies_;
+  std::vector<std::uint64_t> versions_;
   std::function<void()> release_;
 };
 

@@ -116,7 +116,7 @@ Decoder::PassBuffers& Decoder::buffers_for(Queue const& compute) {
 
 Decoder::PassBuffers Decoder::make_buffers(std::string const& name,
                                            memory::MemorySpace space) const {
-  PassBuffers out{Arena(name, memory::Purpose::activations, space), {}, {}, {}, {}};
+  PassBuffers out{Arena(name, memory::Purpose::activations, space), {}, {}, {}, {}, {}};
   if (parts_.rotary) out.rotary.emplace(*parts_.rotary);
   return out;
 }
@@ -229,6 +229,7 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   PassContext pass = begin(batch, place, compute);
   pass.dropout_on = settings.dropout;
   pass.fp8 = parts_.fp8;
+  pass.float8_scales = &place.float8_scales;
   pass.recompute = settings.recompute;
   if (pass.recompute == Recompute::block && settings.cpu_checkpointing &&
       memory::memory_space_of(compute) == memory::MemorySpace::device)
@@ -300,6 +301,7 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
       kept_.back().saved =
           parts_.layers[i]->forward(leaves_sum ? pass_with_sums : pass, weights, out, hidden);
     });
+    pass.float8_scales->commit();
     if (!keeps) pass.arena.rollback(after_out);
     hidden = out;
   }
@@ -351,6 +353,7 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
                   pass, weights, pass.allocate_stream(pass.positions(), parts_.width), kept.in);
             layer.backward(pass, {weights, gradients}, stream, kept.in, *kept.saved);
           });
+      pass.float8_scales->commit();
     }
     params.gradient_complete(unit, pass.compute);
     pass.arena.rollback(kept.mark);

@@ -10,6 +10,7 @@
 #include "decoder/decoder_layer.hpp"
 #include "decoder/host_checkpoints.hpp"
 #include "layers/embedding.hpp"
+#include "layers/float8_scales.hpp"
 #include "layers/host_staging.hpp"
 #include "layers/lm_head.hpp"
 #include "tessera/memory/device.hpp"
@@ -104,6 +105,7 @@ class Decoder final : public CausalLm {
     LossReadback losses;
     std::optional<RotaryStaging> rotary;
     HostCheckpoints checkpoints;
+    Float8Scales float8_scales;
   };
   PassBuffers make_buffers(std::string const& name, memory::MemorySpace space) const;
   PassBuffers& buffers_for(Queue const& compute);

@@ -1,10 +1,26 @@
 #include "layers/linear.hpp"
 
+#include "layers/float8_scales.hpp"
 #include "tessera/kernels/elementwise/elementwise.hpp"
 #include "tessera/kernels/gemm/float8.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 
 namespace tessera::model::detail {
+namespace {
+
+Float8Operand cast_to_float8(PassContext const& pass, Float8 format, ConstTensorView in,
+                             kernels::Float8Scale const& scale, Float8Forms forms) {
+  std::int64_t const rows = in.dim(0), columns = in.dim(1);
+  kernels::Float8Copies copies;
+  if (forms.rows) copies.rows = pass.arena.allocate(Dtype::uint8, {rows, columns});
+  if (forms.transposed)
+    copies.transposed = pass.arena.allocate(Dtype::uint8, {columns, kernels::float8_padded(rows)});
+  kernels::float8_cast(pass.compute, format, copies, in, scale);
+  kernels::Float8Factor const factor{format, scale.reciprocal()};
+  return {{copies.rows, factor}, {copies.transposed, factor}};
+}
+
+}  // namespace
 
 Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev)
     : name_(name), shape_(shape) {
@@ -172,27 +188,18 @@ void Linear::multiply_backward_fp8(PassContext const& pass, BackwardLeases const
 Float8Matrix Linear::float8_weight(PassContext const& pass, WeightLease const& weights,
                                    WeightLayout wanted) const {
   bool const as_stored = shape_.layout == wanted;
-  auto const w = to_float8(pass, Float8::e4m3, all_rows(weights[weight_]),
-                           {.rows = as_stored, .transposed = !as_stored});
+  ConstTensorView const weight = all_rows(weights[weight_]);
+  auto const scale = pass.float8_scales
+                         ? pass.float8_scales->of(pass, {name_, weight, weights.version(weight_)})
+                         : float8_scale(pass, Float8::e4m3, weight);
+  auto const w = cast_to_float8(pass, Float8::e4m3, weight, scale,
+                                {.rows = as_stored, .transposed = !as_stored});
   return as_stored ? w.rows : w.transposed;
 }
 
 Float8Operand to_float8(PassContext const& pass, Float8 format, ConstTensorView in,
                         Float8Forms forms) {
-  std::int64_t const rows = in.dim(0), columns = in.dim(1);
-  kernels::Float8Scale const scale{pass.allocate_fp32(kernels::Float8Scale::numel)};
-  kernels::Float8Copies copies;
-  if (forms.rows) copies.rows = pass.arena.allocate(Dtype::uint8, {rows, columns});
-  if (forms.transposed)
-    copies.transposed = pass.arena.allocate(Dtype::uint8, {columns, kernels::float8_padded(rows)});
-  {
-    ArenaScope const scope(pass.arena);
-    kernels::float8_scale(pass.compute, scale, format, in,
-                          pass.allocate_fp32(kernels::float8_scale_workspace(in.numel())));
-  }
-  kernels::float8_cast(pass.compute, format, copies, in, scale);
-  kernels::Float8Factor const factor{format, scale.reciprocal()};
-  return {{copies.rows, factor}, {copies.transposed, factor}};
+  return cast_to_float8(pass, format, in, float8_scale(pass, format, in), forms);
 }
 
 void multiply(PassContext const& pass, kernels::GradientTarget const& c, Float8Matrix const& a,

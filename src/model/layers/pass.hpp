@@ -73,6 +73,7 @@ struct PendingSum {
   }
 };
 
+class Float8Scales;
 class HostCheckpoints;
 
 struct PassContext {
@@ -101,6 +102,8 @@ struct PassContext {
   PendingSum* pending = nullptr;
   /// Checkpoints of recomputation, where they leave the device
   HostCheckpoints* checkpoints = nullptr;
+  /// Scales of weights in fp8 that are kept from pass to pass; null: each product computes its own.
+  Float8Scales* float8_scales = nullptr;
 
   std::int64_t positions() const { return batch * sequence; }
 

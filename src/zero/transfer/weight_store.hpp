@@ -1,8 +1,10 @@
 #pragma once
 /// Where the working weights are, how a lease gets them and how an update changes them.
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,6 +30,22 @@ struct WeightReport {
   HostUse host = {};
   std::optional<SwapUse> swap = std::nullopt;
   std::optional<PrefetchReport> prefetch = std::nullopt;
+};
+
+/// Counts the values that weights have had, see memory::WeightLease::version().
+class WeightVersion {
+ public:
+  void change() {
+    static std::atomic<std::uint64_t> last{0};
+    value_ = ++last;
+  }
+  /// Returns the versions of @p count parameters.
+  std::vector<std::uint64_t> of(std::size_t count) const {
+    return std::vector<std::uint64_t>(count, value_);
+  }
+
+ private:
+  std::uint64_t value_ = 0;
 };
 
 /// The working weights that this rank updates: of each unit the region from Ownership::begin on.

@@ -57,6 +57,7 @@ memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease t
   if (frozen == 0) return trained;
   auto const leases = std::make_shared<std::vector<memory::WeightLease>>();
   std::vector<memory::ConstTensorView> views(count), copies(count);
+  std::vector<std::uint64_t> versions(count);
   std::vector<bool> is_frozen(count);
   for (auto const& part : parts_) {
     auto const& at = part->in_model(unit);
@@ -65,16 +66,18 @@ memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease t
     for (std::size_t i = 0; i < at.size(); ++i) {
       views[at[i]] = lease[i];
       copies[at[i]] = lease.copy(i);
+      versions[at[i]] = lease.version(i);
       is_frozen[at[i]] = true;
     }
   }
   for (std::size_t p = 0, next = 0; p < count; ++p) {
     if (is_frozen[p]) continue;
     views[p] = trained[next];
-    copies[p] = trained.copy(next++);
+    copies[p] = trained.copy(next);
+    versions[p] = trained.version(next++);
   }
   leases->push_back(std::move(trained));
-  return {std::move(views), [leases] { leases->clear(); }, std::move(copies)};
+  return {std::move(views), [leases] { leases->clear(); }, std::move(copies), std::move(versions)};
 }
 
 void FrozenWeights::fill(WeightFill const& values) {

@@ -109,7 +109,10 @@ class GatheredWeights final : public WeightStore {
     if (is_first_lease) source_->finish(unit, buffer);
     auto const views =
         parameter_views(context_.plan.unit(unit), buffer.data.data(), context_.config.dtype);
-    return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
+    return {{views.begin(), views.end()},
+            [this, unit, &compute] { release(unit, compute); },
+            {},
+            version_.of(views.size())};
   }
 
   void* region(UnitIndex unit) const override { return shards_->region(unit); }
@@ -122,6 +125,7 @@ class GatheredWeights final : public WeightStore {
   void set_host_updates(UnitIndex end) override { shards_->set_host_updates(end); }
 
   void prepare_update() override {
+    version_.change();
     window_.end_updates();
     control_.end_pass();
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
@@ -208,6 +212,7 @@ class GatheredWeights final : public WeightStore {
   BufferPool pool_;
   /// Gathered weights of each unit; valid while the window has it
   std::vector<Gathered> gathered_;
+  WeightVersion version_;
   bool chooses_depth_;       ///< shards come from host memory of a device, or from a drive
   PrefetchControl control_;  ///< without limits where no depth is chosen
 };

@@ -95,7 +95,8 @@ class ResidentWeights final : public WeightStore {
 
   memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
     order_before(unit, compute);
-    return {views_[position(unit)], {}, copies_.of(unit, weights_of(unit), compute)};
+    auto const& views = views_[position(unit)];
+    return {views, {}, copies_.of(unit, weights_of(unit), compute), version_.of(views.size())};
   }
 
   void* region(UnitIndex unit) const override {
@@ -113,6 +114,7 @@ class ResidentWeights final : public WeightStore {
 
   void prepare_update() override {
     copies_.set_stale();
+    version_.change();
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
       order_before(u, context_.compute);
   }
@@ -137,6 +139,7 @@ class ResidentWeights final : public WeightStore {
   StoreContext context_;
   CommBuffer flat_;
   ProductCopies copies_;
+  WeightVersion version_;
   std::vector<std::vector<memory::ConstTensorView>> views_;
   std::vector<comm::Pending>
       arriving_;  ///< a unit's last all-gather, until somebody has waited for it
