@@ -407,6 +407,9 @@ void add_machine(ArgumentRows& t) {
   t.add(&Arguments::device_gelu, "device_gelu",
         "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "
         "Hopper on (Tessera's own)");
+  t.add(&Arguments::device_product_algorithms, "device_product_algorithms",
+        "file of the fastest cuBLASLt algorithms of a GPU: each shape that it lacks is timed once "
+        "and added; none: cuBLASLt's first choice (Tessera's own)");
   t.add(&Arguments::device_graphs, "device_graphs",
         "launch each block's kernels as one graph of the device, replayed if operands repeat; "
         "for small models (Tessera's own)")

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
@@ -394,6 +395,31 @@ TEST_F(Contract, WhatTheLibraryReportsIsNamedWithItsProduct) {
 TEST_F(Contract, TheFirstCandidateThatTheDeviceAcceptsIsTaken) {
   fake().unfit_candidates = 3;
   check({fresh()});
+}
+
+/// 5 repetitions and one before them for each candidate, then the product.
+TEST_F(Contract, CandidatesAreTimedOncePerShapeWithAFileOfAlgorithms) {
+  std::string const file = ::testing::TempDir() + "product_algorithms.txt";
+  std::filesystem::remove(file);
+  auto const products_of = [&](Case const& c, bool measures) {
+    set_device_settings({.deterministic = false,
+                         .gelu = DeviceGelu::fused,
+                         .product_algorithms = measures ? file : ""});
+    int const before = fake().products;
+    check({c});
+    return fake().products - before;
+  };
+  Case c = fresh(Dtype::bf16, Dtype::fp32, false);  // split sums in four ways
+  for (bool const accumulates : {false, true}) {
+    c.accumulate = accumulates;
+    int const first = products_of(c, true);
+    EXPECT_EQ(first % 6, 1);
+    EXPECT_GE(first, 2 * 6 + 1);
+    EXPECT_EQ(products_of(c, true), 1);
+    EXPECT_EQ(products_of(c, false), 1) << "plans are made again, without a measurement";
+    EXPECT_EQ(products_of(c, true), 1) << "the file has the algorithm";
+  }
+  std::filesystem::remove(file);
 }
 
 TEST_F(Contract, AlgorithmsAreAskedForOncePerShapeAndAlignment) {

@@ -238,7 +238,8 @@ struct TrainingArguments : EngineOptions {
   bool deterministic = true;  ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
-  bool device_graphs = false;  ///< on a GPU: each block's kernels as one graph
+  std::string device_product_algorithms;  ///< file of measured algorithms; empty: none is measured
+  bool device_graphs = false;             ///< on a GPU: each block's kernels as one graph
   /// Multiprocessors of a GPU, at most, for NCCL; 0: its choice
   std::int64_t communication_multiprocessors = 0;
   std::string nccl_cta_policy = "default";  ///< ncclConfig_t::CTAPolicy

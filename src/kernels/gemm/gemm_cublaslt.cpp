@@ -6,13 +6,18 @@
 #ifdef TESSERA_HAVE_CUDA
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "gemm/cublaslt_library.hpp"
 #include "gemm/gemm_epilogue.hpp"
+#include "gemm/product_algorithms.hpp"
 #include "launch/timed.hpp"
 #include "tessera/kernels/launch/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -28,6 +33,8 @@ namespace {
 /// the other: one kept buffer per stream is what an arena would hold at most, without its place
 /// changing between steps (a captured graph keeps the address).
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+/// Candidates that are timed, with DeviceSettings::product_algorithms.
+constexpr std::size_t measured_candidates = 5;
 
 CublasLt const& lt() { return CublasLt::of_process(); }
 
@@ -102,7 +109,9 @@ struct Plan {
   Layout left{nullptr, lt().cublasLtMatrixLayoutDestroy},
       right{nullptr, lt().cublasLtMatrixLayoutDestroy},
       out{nullptr, lt().cublasLtMatrixLayoutDestroy};
-  bool served = false;  ///< cuBLASLt has an algorithm
+  /// Algorithms that the device accepts, the one that is expected to be the fastest first; one,
+  /// where they are not measured. Empty: cuBLASLt has none.
+  std::vector<cublasLtMatmulAlgo_t> candidates;
   cublasLtMatmulAlgo_t algorithm{};
   std::string refusal;
 };
@@ -152,8 +161,16 @@ std::uint32_t reductions_of(GemmProblem const& p) {
              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
+bool accepts(cublasLtHandle_t handle, Plan const& plan, cublasLtMatmulAlgo_t const& algorithm) {
+  cublasLtMatmulHeuristicResult_t checked{};
+  return lt().cublasLtMatmulAlgoCheck(handle, plan.product.get(), plan.left.get(), plan.right.get(),
+                                      plan.out.get(), plan.out.get(), &algorithm,
+                                      &checked) == CUBLAS_STATUS_SUCCESS &&
+         checked.workspaceSize <= workspace_bytes;
+}
+
 /// The first of cuBLASLt's candidates that this device accepts: a function of the problem and the
-/// device, never of a measurement.
+/// device. With DeviceSettings::product_algorithms several, of which one is chosen later.
 void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan) {
   cublasLtMatmulPreference_t raw = nullptr;
   TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulPreferenceCreate(&raw));
@@ -176,16 +193,14 @@ void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan)
   plan.refusal = status != CUBLAS_STATUS_SUCCESS
                      ? lt().cublasLtGetStatusString(status)
                      : concat("none of ", found, " candidates runs on this device");
-  for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found && !plan.served; ++i) {
+  std::size_t const wanted = device_settings().product_algorithms.empty() ? 1 : measured_candidates;
+  for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found; ++i) {
     auto const& candidate = candidates[static_cast<std::size_t>(i)];
-    cublasLtMatmulHeuristicResult_t checked{};
-    plan.algorithm = candidate.algo;
-    plan.served = candidate.state == CUBLAS_STATUS_SUCCESS &&
-                  lt().cublasLtMatmulAlgoCheck(
-                      handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(),
-                      plan.out.get(), &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
-                  checked.workspaceSize <= workspace_bytes;
+    if (plan.candidates.size() < wanted && candidate.state == CUBLAS_STATUS_SUCCESS &&
+        accepts(handle, plan, candidate.algo))
+      plan.candidates.push_back(candidate.algo);
   }
+  if (!plan.candidates.empty()) plan.algorithm = plan.candidates.front();
 }
 
 Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
@@ -269,23 +284,19 @@ class Products {
   /// function of the problem, what the algorithm depends on, and the workspace.
   bool run(memory::Queue& q, GemmProblem const& p) {
     std::lock_guard const lock(mutex_);
-    void* const stream = q.native_stream();
+    follow_settings();
     auto found = plans_.find(key_of(p));
-    if (found == plans_.end()) found = plans_.emplace(key_of(p), make_plan(handle(p), p)).first;
+    if (found == plans_.end()) {
+      found = plans_.emplace(key_of(p), make_plan(handle(p), p)).first;
+      choose_fastest(q, p, found->first, found->second);
+    }
     Plan const& plan = found->second;
-    if (!plan.served) {
+    if (plan.candidates.empty()) {
       refusal_ = plan.refusal;
       return false;
     }
-    void* const room = workspace(stream);
-    if (memory::leave_out<Products>(q, p, found->first, room)) return true;
-    set_pointers(p, plan);
-    float const alpha = p.alpha, beta = p.accumulate ? 1.0f : 0.0f;
-    TESSERA_CUBLASLT_CALL(
-        p, lt().cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a,
-                               plan.right.get(), &beta, p.c, plan.out.get(), p.c, plan.out.get(),
-                               &plan.algorithm, room, workspace_bytes,
-                               static_cast<cudaStream_t>(stream)));
+    if (memory::leave_out<Products>(q, p, found->first, workspace(q.native_stream()))) return true;
+    execute(q, p, plan);
     return true;
   }
   std::string refusal() const {
@@ -294,6 +305,81 @@ class Products {
   }
 
  private:
+  void execute(memory::Queue& q, GemmProblem const& p, Plan const& plan) {
+    void* const stream = q.native_stream();
+    set_pointers(p, plan);
+    float const alpha = p.alpha, beta = p.accumulate ? 1.0f : 0.0f;
+    TESSERA_CUBLASLT_CALL(
+        p, lt().cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a,
+                               plan.right.get(), &beta, p.c, plan.out.get(), p.c, plan.out.get(),
+                               &plan.algorithm, workspace(stream), workspace_bytes,
+                               static_cast<cudaStream_t>(stream)));
+  }
+
+  /// Another file: plans are made and measured again.
+  void follow_settings() {
+    auto const& file = device_settings().product_algorithms;
+    if (file == algorithms_file_) return;
+    algorithms_file_ = file;
+    plans_.clear();
+    measured_.reset();
+    if (file.empty()) return;
+    int const device = memory::Runtime::device();
+    auto const info = device < 0 ? memory::DeviceInfo{} : memory::describe_device(device);
+    measured_.emplace(file, concat(info.name, ", driver ", info.driver, ", cuBLASLt ",
+                                   lt().cublasLtGetVersion()));
+  }
+
+  /// The algorithm of the file, or the fastest candidate. Each is run on the operands of the
+  /// product, which computes its result again afterwards. A product that is captured first, which
+  /// does not happen to those of blocks, keeps its first candidate.
+  void choose_fastest(memory::Queue& q, GemmProblem const& p, Key const& key, Plan& plan) {
+    if (!measured_ || plan.candidates.size() < 2 || memory::LaunchRecord::of(q)) return;
+    if (auto const known = measured_->find(key)) {
+      cublasLtMatmulAlgo_t stored{};
+      std::memcpy(stored.data, known->data(), sizeof stored.data);
+      if (accepts(handle(p), plan, stored)) {
+        plan.algorithm = stored;
+        return;
+      }
+    }
+    try {
+      GemmProblem timed = p;
+      memory::Buffer result;  // one that is added to must be read once only
+      if (p.accumulate) {
+        result =
+            memory::Buffer("result of a product that is timed", memory::Purpose::workspace,
+                           static_cast<std::size_t>((p.m - 1) * p.ldc() + p.n) * size_of(p.out),
+                           memory::MemorySpace::device);
+        timed.c = result.data();
+      }
+      std::vector<double> seconds;
+      for (auto const& candidate : plan.candidates) {
+        plan.algorithm = candidate;
+        seconds.push_back(seconds_of(q, timed, plan));
+      }
+      plan.algorithm = plan.candidates[fastest_of(seconds)];
+    } catch (OutOfMemoryError const&) {
+      plan.algorithm = plan.candidates.front();
+      return;
+    }
+    AlgorithmWords words{};
+    static_assert(sizeof words == sizeof plan.algorithm.data);
+    std::memcpy(words.data(), plan.algorithm.data, sizeof words);
+    measured_->add(key, words);
+  }
+  double seconds_of(memory::Queue& q, GemmProblem const& p, Plan const& plan) {
+    constexpr int repetitions = 5;
+    constexpr std::chrono::minutes deadline{10};
+    execute(q, p, plan);
+    q.record().wait("a matrix product that is timed", deadline);
+    auto const start = std::chrono::steady_clock::now();
+    for (int i = 0; i < repetitions; ++i) execute(q, p, plan);
+    q.record().wait("matrix products that are timed", deadline);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+           repetitions;
+  }
+
   cublasLtHandle_t handle(GemmProblem const& p) {
     if (handle_) return handle_;
     memory::trim_device_pool();  // the library allocates outside the pool
@@ -313,6 +399,8 @@ class Products {
   std::map<Key, Plan> plans_;
   std::map<void*, memory::Buffer> workspaces_;
   std::string refusal_;  ///< the latest
+  std::string algorithms_file_;
+  std::optional<ProductAlgorithms> measured_;  ///< none: no algorithm is measured
 };
 
 }  // namespace

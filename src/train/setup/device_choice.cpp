@@ -40,8 +40,14 @@ void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
   TESSERA_VALIDATE(
       arguments.device_gelu != kernels::DeviceGelu::fused || on_device, ConfigError,
       "--device_gelu fused needs a GPU, and this run computes on the host; leave it out");
-  kernels::set_device_settings(
-      {arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
+  TESSERA_VALIDATE(arguments.device_product_algorithms.empty() || on_device, ConfigError,
+                   "--device_product_algorithms ", arguments.device_product_algorithms,
+                   " needs a GPU, and this run computes on the host; leave it out");
+  kernels::set_device_settings({.attention = arguments.device_attention,
+                                .tf32 = tf32,
+                                .deterministic = arguments.deterministic,
+                                .gelu = arguments.device_gelu,
+                                .product_algorithms = arguments.device_product_algorithms});
 }
 
 /// The reason given by the driver or the runtime, and the environment variables that hide devices.

@@ -57,7 +57,8 @@ def memory_bounds_end_a_run(b):
     refused(b, 70, run + ["--host_memory", "64KiB"], "raise --host_memory")
     refused(b, 64, run + ["--device_memory", "plenty"], "--device_memory: 'plenty' is not a size")
     refused(b, 78, run + ["--device_memory", "1000TB"], "simulates these devices in its memory")
-    for option, value in (("--device_graphs", "true"), ("--device_attention", "cudnn"), ("--device_gelu", "fused")):
+    for option, value in (("--device_graphs", "true"), ("--device_attention", "cudnn"), ("--device_gelu", "fused"),
+                          ("--device_product_algorithms", "algorithms.txt")):
         refused(b, 78, run + BOUND + [option, value], f"{option} {value} needs a GPU")
     refused(b, 78, run + BOUND + ["--nccl_cta_policy", "zero"], "needs GPUs")
     stage0 = zero(0, bf16={"enabled": True})

@@ -160,6 +160,7 @@ TEST(ResumeChanges, EveryOptionIsKnown) {
                                                                 "deterministic",
                                                                 "device_attention",
                                                                 "device_gelu",
+                                                                "device_product_algorithms",
                                                                 "device_graphs",
                                                                 "communication_multiprocessors",
                                                                 "nccl_cta_policy",

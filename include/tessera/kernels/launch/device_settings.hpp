@@ -2,6 +2,8 @@
 /// How kernels on a device are chosen. Set once, before the first kernel; the host's kernels do not
 /// look at it.
 
+#include <string>
+
 namespace tessera::kernels {
 
 /// Which attention kernels a device uses.
@@ -28,6 +30,9 @@ struct DeviceSettings {
       true;  ///< equal bits in every run: no algorithm that sums in an order of its own choice
   DeviceGelu gelu = DeviceGelu::automatic;
   int product_multiprocessors = 0;  ///< that a matrix product is planned for; 0: all of the device
+  /// File of cuBLASLt's algorithms that were the fastest; those of other shapes are measured and
+  /// added. Empty: the first that the library names, without a measurement.
+  std::string product_algorithms{};
 
   bool operator==(DeviceSettings const&) const = default;
 };
