@@ -165,8 +165,8 @@ void require_model(TrainingArguments const& a) {
 }
 
 void validate_adapters(TrainingArguments const& a) {
-  for (char const* name :
-       {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora"}) {
+  for (char const* name : {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules",
+                           "use_rslora", "use_dora", "init_lora_weights", "lora_modules_to_save"}) {
     if (a.values.origin(name) == Origin::default_value) continue;
     TESSERA_VALIDATE(a.adapter.empty(), UsageError, "--", name, " cannot go with --adapter, whose ",
                      "adapter_config.json says it; leave one out");

@@ -71,13 +71,26 @@ void add_adapters(ArgumentRows& t) {
       .alias("lora_target");
   t.add(&Arguments::use_rslora, "use_rslora", "scale adapters by lora_alpha / sqrt(lora_r)")
       .resume(training);
+  t.add(&Arguments::use_dora, "use_dora",
+        "DoRA: train a magnitude of each output next to the adapters")
+      .resume(training);
+  auto& init = t.add(&Arguments::init_lora_weights, "init_lora_weights",
+                     "initial adapters: true: A uniform; gaussian: A normal; false: B not zero")
+                   .one_of({"true", "false", "gaussian"})
+                   .spelled({"True"}, "true")
+                   .spelled({"False"}, "false")
+                   .resume(training);
+  for (char const* name :
+       {"pissa", "olora", "loftq", "corda", "eva", "orthogonal", "mica", "lora_ga"})
+    init.except(name,
+                "only forms that leave the base as it is and need no data are computed; use "
+                "true or gaussian");
+  t.add(&Arguments::lora_modules_to_save, "lora_modules_to_save",
+        "modules that train in full and are stored with the adapters: ends of names")
+      .resume(training);
   t.add(&Arguments::adapter, "adapter",
         "PEFT directory whose adapters start the run (Tessera's own)")
       .resume(described);
-  t.add(boolean, "use_dora", false, "weight-decomposed adapters")
-      .refuse("only plain LoRA is computed; leave it out");
-  t.add(list, "lora_modules_to_save", {}, "modules that train in full next to the adapters")
-      .refuse("only adapters train with use_peft_lora; without it frozen_parameters chooses");
   t.add(&Arguments::load_in_4bit, "load_in_4bit",
         "QLoRA: keep the frozen matrices of blocks in 4 bits, as bitsandbytes does")
       .resume(training);

@@ -211,7 +211,8 @@ TEST(Tables, EveryFlagThatWorksChangesTheArguments) {
     Words context;
     if (option.name == "save_strategy" || option.name.starts_with("early_stopping"))
       context = {"--eval_strategy", "steps"};
-    if (option.name.starts_with("lora_") || option.name == "use_rslora")
+    if (option.name.starts_with("lora_") || option.name == "use_rslora" ||
+        option.name == "use_dora" || option.name == "init_lora_weights")
       context = {"--use_peft_lora"};
     if (option.name.starts_with("load_in_")) context = {"--use_peft_lora"};
     if (option.name.starts_with("bnb_4bit_")) context = {"--use_peft_lora", "--load_in_4bit"};

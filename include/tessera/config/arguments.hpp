@@ -127,9 +127,11 @@ struct TrainingArguments : EngineOptions {
   std::int64_t lora_r = 8;
   double lora_alpha = 8.0, lora_dropout = 0.0;
   std::vector<std::string> lora_target_modules;  ///< empty: PEFT's default for the family
-  bool use_rslora = false;
-  std::filesystem::path adapter;  ///< PEFT directory to start from
-  std::string frozen_parameters;  ///< regular expression of complete names
+  bool use_rslora = false, use_dora = false;
+  std::string init_lora_weights = "true";         ///< or "false", "gaussian"
+  std::vector<std::string> lora_modules_to_save;  ///< train in full next to the adapters
+  std::filesystem::path adapter;                  ///< PEFT directory to start from
+  std::string frozen_parameters;                  ///< regular expression of complete names
 
   // data
   std::filesystem::path train_file, validation_file, test_file;

@@ -1,6 +1,7 @@
 #include "tessera/checkpoint/tools/merge.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -21,8 +22,9 @@ constexpr std::int64_t most_numel = std::int64_t{4} << 20;  ///< elements in mem
 std::string const peft_prefix = "base_model.model.";
 
 struct Adapter {
-  memory::ParameterSpec const* a = nullptr;  ///< [rank, in]
-  memory::ParameterSpec const* b = nullptr;  ///< [out, rank]
+  memory::ParameterSpec const* a = nullptr;           ///< [rank, in]
+  memory::ParameterSpec const* b = nullptr;           ///< [out, rank]
+  memory::ParameterSpec const* magnitudes = nullptr;  ///< [out]; null: not DoRA
 };
 
 std::vector<float> read(ModelWeights const& weights, memory::ParameterSpec const& spec) {
@@ -67,13 +69,32 @@ std::vector<float> transposed(std::vector<float> const& in, std::int64_t rows,
   return out;
 }
 
+/// The units under the names of the model's files. @throws DataError where @p adapters lacks a
+/// parameter of a module that trained in full
+std::vector<memory::UnitSpec> named_as_in_model(std::vector<memory::UnitSpec> units,
+                                                ModelWeights const& adapters) {
+  for (auto& unit : units)
+    for (auto& p : unit.parameters) {
+      if (p.is_adapter || !p.name.starts_with(peft_prefix)) continue;
+      TESSERA_VALIDATE(adapters.has(p), DataError, adapters.files()[0].string(), " lacks ", p.name,
+                       ", which modules_to_save of its adapter_config.json names; give the "
+                       "directory that the run has written");
+      p.name.erase(0, peft_prefix.size());
+      for (auto& alias : p.aliases) alias.erase(0, peft_prefix.size());
+    }
+  return units;
+}
+
 class Merge {
  public:
   explicit Merge(MergeOptions const& options)
-      : options_(options), base_(options.model), adapters_(options.adapter_file) {
+      : options_(options),
+        base_(options.model),
+        adapters_(options.adapter_file),
+        units_(named_as_in_model(options.units, adapters_)) {
     std::vector<memory::UnitSpec> model{{"model", {}}}, added{{"adapter", {}}};
     std::vector<std::string> replaced;
-    for (auto const& unit : options.units)
+    for (auto const& unit : units_)
       for (auto const& p : unit.parameters) {
         bool const is_saved = !p.is_adapter && adapters_.has(saved_by_peft(p));
         if (p.is_adapter || is_saved)
@@ -88,7 +109,7 @@ class Merge {
     auto const unused = adapters_.require(added);
     TESSERA_VALIDATE(unused.empty(), DataError, options.adapter_file.string(),
                      " has tensors that are no adapters of this model: ", unused);
-    for (auto const& unit : options.units)
+    for (auto const& unit : units_)
       for (auto const& p : unit.parameters) {
         if (p.is_adapter)
           find(p);
@@ -104,7 +125,7 @@ class Merge {
     (void)detail::prepare_output({options_.output, options_.model, bytes, options_.when_present});
     auto const writer = make_sharded_safetensors_writer(options_.output, tensors_, options_.dtype,
                                                         options_.max_shard_bytes);
-    for (auto const& unit : options_.units)
+    for (auto const& unit : units_)
       for (auto const& p : unit.parameters)
         if (!p.is_adapter) write(p, *writer);
     MergeReport report{writer->finish(), static_cast<std::int64_t>(tensors_.size()),
@@ -126,7 +147,10 @@ class Merge {
     TESSERA_EXPECT(p.name.starts_with(peft_prefix) && at != std::string::npos, p.name);
     auto& adapter =
         matrices_[p.name.substr(peft_prefix.size(), at - peft_prefix.size()) + ".weight"];
-    (p.name.compare(at, 7, ".lora_A") == 0 ? adapter.a : adapter.b) = &p;
+    auto const kind = p.name.substr(at);
+    (kind.starts_with(".lora_A")   ? adapter.a
+     : kind.starts_with(".lora_B") ? adapter.b
+                                   : adapter.magnitudes) = &p;
   }
 
   Delta delta_of(Adapter const& adapter) const {
@@ -145,25 +169,67 @@ class Merge {
     bool const grows = !is_saved && base_.lacks_rows(p, options_.stored_vocabulary);
     auto const mean = grows ? base_.mean_row(p) : std::vector<float>();
     Delta const delta = is_adapted ? delta_of(found->second) : Delta{};
+    std::int64_t const columns = p.numel() / p.shape[0];
+    auto const read_rows = [&](std::int64_t row, std::int64_t rows, float* out) {
+      if (is_saved)
+        adapters_.fill(saved, row * columns, rows * columns, out);
+      else if (grows)
+        base_.fill_grown(p, mean, row * columns, rows * columns, out);
+      else
+        base_.fill(p, row * columns, rows * columns, out);
+      if (is_adapted) delta.add(row, rows, columns, options_.scale, out);
+    };
+    std::vector<float> const factors = is_adapted && found->second.magnitudes
+                                           ? output_factors(found->second, p, read_rows)
+                                           : std::vector<float>();
+    for_tiles(p, [&](std::int64_t row, std::int64_t rows, std::vector<float>& values) {
+      read_rows(row, rows, values.data());
+      for (std::size_t i = 0; !factors.empty() && i < values.size(); ++i)
+        values[i] *= factors[output_of(row, columns, i)];
+      writer.write(values.data(), rows * columns);
+    });
+  }
+
+  /// body(first row, rows, buffer of their elements) for parts of a matrix.
+  template <class Body>
+  static void for_tiles(memory::ParameterSpec const& p, Body const& body) {
     std::int64_t const columns = p.numel() / p.shape[0],
                        step = std::max<std::int64_t>(1, most_numel / columns);
     std::vector<float> values;
     for (std::int64_t row = 0; row < p.shape[0]; row += step) {
       std::int64_t const rows = std::min(step, p.shape[0] - row);
       values.resize(static_cast<std::size_t>(rows * columns));
-      if (is_saved)
-        adapters_.fill(saved, row * columns, rows * columns, values.data());
-      else if (grows)
-        base_.fill_grown(p, mean, row * columns, rows * columns, values.data());
-      else
-        base_.fill(p, row * columns, rows * columns, values.data());
-      if (is_adapted) delta.add(row, rows, columns, options_.scale, values.data());
-      writer.write(values.data(), rows * columns);
+      body(row, rows, values);
     }
+  }
+
+  /// The output of the layer to which element @p i of rows from @p row on belongs.
+  std::size_t output_of(std::int64_t row, std::int64_t columns, std::size_t i) const {
+    auto const width = static_cast<std::size_t>(columns);
+    return options_.layout == AdaptedLayout::in_out ? i % width
+                                                    : static_cast<std::size_t>(row) + i / width;
+  }
+
+  /// DoRA: magnitudes divided by the norms of W + scale * B A, for each output.
+  template <class Read>
+  std::vector<float> output_factors(Adapter const& adapter, memory::ParameterSpec const& p,
+                                    Read const& read_rows) const {
+    std::int64_t const columns = p.numel() / p.shape[0];
+    auto factors = read(adapters_, *adapter.magnitudes);
+    std::vector<double> squares(factors.size(), 0.0);
+    for_tiles(p, [&](std::int64_t row, std::int64_t rows, std::vector<float>& values) {
+      read_rows(row, rows, values.data());
+      for (std::size_t i = 0; i < values.size(); ++i)
+        squares[output_of(row, columns, i)] += static_cast<double>(values[i]) * values[i];
+    });
+    for (std::size_t o = 0; o < factors.size(); ++o)
+      factors[o] = static_cast<float>(factors[o] / std::sqrt(squares[o]));
+    return factors;
   }
 
   MergeOptions const& options_;
   ModelWeights base_, adapters_;
+  std::vector<memory::UnitSpec> units_;
   std::vector<TensorHeader> tensors_;
   std::map<std::string, Adapter> matrices_;  ///< by the name of the adapted matrix
 };

@@ -133,6 +133,7 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
   auto units = std::move(layers.units);
   units.insert(units.begin(), std::move(ends.front()));
   units.push_back(std::move(ends.back()));
+  if (d.lora && !d.lora->modules_to_save.empty()) train_saved_modules(units, *d.lora);
   if (!d.frozen.empty()) freeze(units, d.frozen);
   return std::make_unique<Decoder>(DecoderParts{.family = std::move(family),
                                                 .config = std::move(config),

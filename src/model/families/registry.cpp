@@ -73,6 +73,18 @@ ConfigTree complete(Family const& family, ConfigTree const& given) {
   return out;
 }
 
+/// Embedding and head of a tied model are saved as one. PEFT ties them where both are named.
+void complete_saved_modules(LoraOptions& lora, DecoderDescription const& description) {
+  std::vector<std::string> modules;
+  for (auto const& name : {description.embedding.token_name, description.names.head})
+    modules.push_back(name.substr(0, name.rfind('.')));
+  auto const is_saved = [&](auto const& module) { return lora.saves(module); };
+  lora.ties_saved_modules =
+      lora.ties_saved_modules && description.tied && std::ranges::any_of(modules, is_saved);
+  for (auto const& module : modules)
+    if (lora.ties_saved_modules && !is_saved(module)) lora.modules_to_save.push_back(module);
+}
+
 /// PEFT's default: the fused projection, or queries and values.
 LoraOptions complete(LoraOptions lora, DecoderDescription const& description) {
   auto const& qkv = description.attention.qkv;
@@ -82,6 +94,7 @@ LoraOptions complete(LoraOptions lora, DecoderDescription const& description) {
                        ? std::vector{qkv.names[0], qkv.names[2]}
                        : qkv.names;
   lora.transposed = qkv.weights == detail::WeightLayout::in_out;
+  complete_saved_modules(lora, description);
   return lora;
 }
 

@@ -69,6 +69,12 @@ ConstTensorView Linear::operand(PassContext const& pass, WeightLease const& weig
   return pass.in_dtype(pass.dtype, all_rows(pass.copy_or_weight(weights, weight_)));
 }
 
+AdaptedBase Linear::adapted(PassContext const& pass, WeightLease const& weights) const {
+  return {.weight = all_rows(pass.copy_or_weight(weights, weight_)),
+          .bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_],
+          .transposed = shape_.layout == WeightLayout::in_out};
+}
+
 TensorView Linear::weight_gradient(BackwardLeases const& leases) const {
   TensorView const first = leases.gradients[weight_];
   if (weights_ == 1) return first;
@@ -97,7 +103,8 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
   else
     kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
                   pass.in_dtype(pass.dtype, in.values), operand(pass, weights), then);
-  if (lora_ && pass.adapters_on) lora_->add_output(pass, weights, out, in.values);
+  if (lora_ && pass.adapters_on)
+    lora_->add_output(pass, weights, out, in.values, adapted(pass, weights));
 }
 
 LinearInput Linear::forward_input(PassContext const& pass, ConstTensorView in) const {
@@ -130,16 +137,22 @@ void Linear::multiply_fp8(PassContext const& pass, WeightLease const& weights, T
 void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
                       ConstTensorView dout, LinearInput const& in) const {
   ArenaScope const conversions(pass.arena);
+  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
   ConstTensorView x = in.values;
-  if (pass.fp8) {
-    multiply_backward_fp8(pass, leases, din, dout, in);
-  } else {
+  if (!pass.fp8) {
     dout = pass.in_dtype(pass.dtype, dout);
     x = pass.in_dtype(pass.dtype, x);
-    multiply_backward(pass, leases, din, dout, x);
   }
-  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
-  if (lora_) lora_->backward(pass, leases, din.out, dout, x);
+  AdaptedGradients gradients{dout, {}, dout};
+  if (lora_) {
+    TESSERA_EXPECT(!lora_->has_magnitudes() || weight_gradient(leases).empty(), name_);
+    gradients = lora_->split(pass, leases, dout, x, adapted(pass, leases.weights));
+  }
+  if (pass.fp8)
+    multiply_backward_fp8(pass, leases, din, gradients.base, in);
+  else
+    multiply_backward(pass, leases, din, gradients.base, x);
+  if (lora_) lora_->backward(pass, leases, din.out, gradients, x, adapted(pass, leases.weights));
 }
 
 void Linear::multiply_backward(PassContext const& pass, BackwardLeases const& leases,

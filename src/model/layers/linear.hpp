@@ -96,7 +96,8 @@ class Linear {
 
   LinearShape const& shape() const { return shape_; }
   std::string const& name() const { return name_; }
-  /// Adds a low-rank part to the layer, with parameters in @p unit. Its passes have no GELU then.
+  /// Adds a low-rank part to the layer, with parameters in @p unit. Its passes have no GELU then,
+  /// and with magnitudes its own parameters have no gradients.
   void adapt(UnitSpec& unit, LoraOptions const& options, LinearPlace place) {
     lora_.emplace(unit, name_, shape_.in, shape_.out, options, place);
   }
@@ -121,6 +122,8 @@ class Linear {
   ConstTensorView all_rows(ConstTensorView first) const;
   /// The weight in the dtype of products.
   ConstTensorView operand(PassContext const& pass, WeightLease const& weights) const;
+  /// What the adapter adapts.
+  AdaptedBase adapted(PassContext const& pass, WeightLease const& weights) const;
   /// Empty if it is frozen.
   TensorView weight_gradient(BackwardLeases const& leases) const;
 

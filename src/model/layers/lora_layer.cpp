@@ -2,20 +2,24 @@
 
 #include <cmath>
 
+#include "tessera/kernels/elementwise/column_scaling.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 
 namespace tessera::model::detail {
 namespace {
 
-std::size_t add_matrix(UnitSpec& unit, std::string const& name, std::int64_t rows,
-                       std::int64_t columns, Initializer init) {
-  std::size_t const at = add_parameter(unit, adapter_prefix + name, {rows, columns}, init);
+std::size_t add_adapter(UnitSpec& unit, std::string const& name, std::vector<std::int64_t> shape,
+                        Initializer init) {
+  std::size_t const at = add_parameter(unit, adapter_prefix + name, std::move(shape), init);
   unit.parameters[at].is_adapter = true;
   return marked_for_products(unit, at);
 }
 
-Initializer uniform(double bound) {
-  return {.kind = Initializer::Kind::uniform, .stddev = 0.0, .bound = bound};
+/// nn.Linear's kaiming_uniform_(a = sqrt(5)).
+Initializer uniform(std::int64_t inputs) {
+  return {.kind = Initializer::Kind::uniform,
+          .stddev = 0.0,
+          .bound = 1.0 / std::sqrt(static_cast<double>(inputs))};
 }
 
 }  // namespace
@@ -23,13 +27,19 @@ Initializer uniform(double bound) {
 LoraLayer::LoraLayer(UnitSpec& unit, std::string const& name, std::int64_t in, std::int64_t out,
                      LoraOptions const& options, LinearPlace place)
     : in_(in),
+      out_(out),
       rank_(options.rank),
       scale_(static_cast<float>(options.scale())),
       dropout_(options.dropout),
       place_(place),
-      a_(add_matrix(unit, name + ".lora_A.weight", options.rank, in,
-                    uniform(1.0 / std::sqrt(static_cast<double>(in))))),
-      b_(add_matrix(unit, name + ".lora_B.weight", out, options.rank, zeros())) {}
+      a_(add_adapter(
+          unit, name + ".lora_A.weight", {options.rank, in},
+          options.init == LoraInit::gaussian ? normal(1.0 / options.rank) : uniform(in))),
+      b_(add_adapter(unit, name + ".lora_B.weight", {out, options.rank},
+                     options.init == LoraInit::nonzero ? uniform(options.rank) : zeros())) {
+  // a run replaces these values by the norms of the rows of V
+  if (options.magnitudes) magnitudes_ = add_adapter(unit, name + magnitude_suffix, {out}, ones());
+}
 
 Dropout LoraLayer::dropout(PassContext const& pass) const {
   auto const site = static_cast<int>(DropoutSite::first_adapter) + place_.index;
@@ -53,18 +63,93 @@ TensorView LoraLayer::reduce(PassContext const& pass, WeightLease const& weights
   return out;
 }
 
-void LoraLayer::add_output(PassContext const& pass, WeightLease const& weights, TensorView out,
-                           ConstTensorView in) const {
+void LoraLayer::add_low_rank(PassContext const& pass, WeightLease const& weights, TensorView out,
+                             ConstTensorView in) const {
   ArenaScope const scope(pass.arena);
-  TensorView const reduced = reduce(pass, weights, dropped(pass, in));
-  kernels::gemm(pass.compute, {.transpose_b = true, .accumulate = true}, out, reduced,
-                pass.operand(weights, b_));
+  kernels::gemm(pass.compute, {.transpose_b = true, .accumulate = true}, out,
+                reduce(pass, weights, in), pass.operand(weights, b_));
+}
+
+void LoraLayer::multiply(PassContext const& pass, WeightLease const& weights, TensorView out,
+                         ConstTensorView in, AdaptedBase const& base) const {
+  ArenaScope const scope(pass.arena);
+  kernels::gemm(pass.compute, {.transpose_b = !base.transposed}, out, in,
+                pass.in_dtype(pass.dtype, base.weight));
+  add_low_rank(pass, weights, out, in);
+}
+
+/// The squared norms need W A^T and A A^T, but not V.
+LoraLayer::Factors LoraLayer::factors(PassContext const& pass, WeightLease const& weights,
+                                      AdaptedBase const& base) const {
+  Factors const out{pass.allocate_fp32(out_), pass.allocate_fp32(out_)};
+  ArenaScope const scope(pass.arena);
+  ConstTensorView const w = pass.in_dtype(pass.dtype, base.weight),
+                        a = pass.operand(weights, a_),
+                        b = pass.operand(weights, b_);
+  TensorView const squared_a = pass.allocate(rank_, rank_);
+  TensorView const products = pass.arena.allocate(Dtype::fp32, {out_, rank_});
+  kernels::gemm(pass.compute, {.transpose_b = true}, squared_a, a, a);
+  kernels::gemm(pass.compute,
+                {.transpose_a = base.transposed, .transpose_b = true, .alpha = 2.0f * scale_},
+                products, w, a);
+  kernels::gemm(pass.compute, {.accumulate = true, .alpha = scale_ * scale_}, products, b,
+                squared_a);
+  kernels::adapted_row_factors(pass.compute, out.values, out.inverse_norms,
+                               pass.in_dtype(Dtype::fp32, weights[*magnitudes_]),
+                               {.weight = w,
+                                .b = pass.in_dtype(Dtype::fp32, weights[b_]),
+                                .products = products,
+                                .transposed = base.transposed});
+  return out;
+}
+
+void LoraLayer::add_output(PassContext const& pass, WeightLease const& weights, TensorView out,
+                           ConstTensorView in, AdaptedBase const& base) const {
+  ArenaScope const scope(pass.arena);
+  ConstTensorView const input = dropped(pass, in);
+  add_low_rank(pass, weights, out, input);
+  if (!magnitudes_) return;
+  auto const g = factors(pass, weights, base);
+  if (dropout(pass).p == 0.0f) {  // out - b is V x
+    kernels::add_scaled_columns(pass.compute, out, out, g.values,
+                                pass.in_dtype(Dtype::fp32, base.bias));
+    return;
+  }
+  TensorView const product = pass.arena.allocate(out.dtype(), {out.dim(0), out_});
+  multiply(pass, weights, product, input, base);
+  kernels::add_scaled_columns(pass.compute, out, product, g.values);
+}
+
+AdaptedGradients LoraLayer::split(PassContext const& pass, BackwardLeases const& leases,
+                                  ConstTensorView dout, ConstTensorView in,
+                                  AdaptedBase const& base) const {
+  if (!magnitudes_) return {dout, {}, dout};
+  dout = pass.in_dtype(pass.dtype, dout);
+  std::int64_t const rows = dout.dim(0);
+  bool const drops = dropout(pass).p != 0.0f;
+  TensorView const scaled = pass.allocate(rows, out_);
+  TensorView const through_dropout = drops ? pass.allocate(rows, out_) : TensorView{};
+  ArenaScope const scope(pass.arena);
+  auto const g = factors(pass, leases.weights, base);
+  kernels::scale_columns(pass.compute, scaled, dout, g.values);
+  if (drops) kernels::scale_columns(pass.compute, through_dropout, dout, g.values, -1.0f);
+  if (!leases.gradients[*magnitudes_].empty()) {
+    TensorView const products = pass.arena.allocate(Dtype::fp32, {rows, out_});
+    multiply(pass, leases.weights, products, dropped(pass, in), base);
+    kernels::multiply_columns(pass.compute, products, dout, g.inverse_norms);
+    kernels::bias_gradient(
+        pass.compute, leases.gradient(*magnitudes_), products,
+        pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, rows, out_)));
+  }
+  if (drops) return {dout, through_dropout, scaled};
+  return {scaled, {}, scaled};
 }
 
 void LoraLayer::backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
-                         ConstTensorView dout, ConstTensorView in) const {
+                         AdaptedGradients const& gradients, ConstTensorView in,
+                         AdaptedBase const& base) const {
   ArenaScope const scope(pass.arena);
-  dout = pass.in_dtype(pass.dtype, dout);
+  ConstTensorView const dout = pass.in_dtype(pass.dtype, gradients.low_rank);
   bool const adds = leases.gradients.accumulate();
   ConstTensorView const input = dropped(pass, in);
   if (!leases.gradients[b_].empty())
@@ -84,6 +169,9 @@ void LoraLayer::backward(PassContext const& pass, BackwardLeases const& leases, 
   }
   TensorView const through = pass.allocate(din.dim(0), din.dim(1));
   kernels::gemm(pass.compute, {}, through, dreduced, a);
+  if (!gradients.dropped.empty())
+    kernels::gemm(pass.compute, {.transpose_b = base.transposed, .accumulate = true}, through,
+                  gradients.dropped, pass.in_dtype(pass.dtype, base.weight));
   kernels::dropout(pass.compute, through, through, drop);
   kernels::add(pass.compute, din, through);
 }

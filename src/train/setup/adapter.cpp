@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/core/words.hpp"
+#include "tessera/zero/weights/base_values.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -61,6 +63,11 @@ std::optional<model::LoraOptions> lora_options(config::TrainingArguments const& 
   out.alpha = a.lora_alpha;
   out.dropout = a.lora_dropout;
   out.rank_stabilized = a.use_rslora;
+  out.magnitudes = a.use_dora;
+  if (a.init_lora_weights == "gaussian") out.init = model::LoraInit::gaussian;
+  if (a.init_lora_weights == "false") out.init = model::LoraInit::nonzero;
+  out.modules_to_save = split_at_commas(a.lora_modules_to_save);
+  out.ties_saved_modules = !out.modules_to_save.empty();
   if (a.lora_target_modules.size() == 1 && is_expression(a.lora_target_modules[0]))
     out.pattern = a.lora_target_modules[0];
   else
@@ -94,6 +101,75 @@ zero::Engine::Fill combine(std::vector<memory::UnitSpec> const& units, zero::Eng
     auto const before =
         std::count_if(all.begin(), all.begin() + parameter, [](auto const& p) { return p.trains; });
     trained(unit, static_cast<int>(before), first, numel, out);
+  };
+}
+
+namespace {
+
+void round_values(Dtype dtype, std::vector<float>& values) {
+  if (dtype == Dtype::fp32) return;
+  for (float& x : values)
+    x = dtype == Dtype::bf16 ? static_cast<float>(bfloat16(x)) : static_cast<float>(float16(x));
+}
+
+/// The parameters of one adapted layer.
+struct AdaptedLayer {
+  memory::ParameterSpec const *w, *a, *b;
+  std::vector<float> w_values, a_values, b_values;  ///< A and B are empty where B is zero
+
+  std::int64_t inputs() const { return a->shape[1]; }
+  std::int64_t outputs() const { return b->shape[0]; }
+
+  /// The norm of row @p output of W + scale B A.
+  double norm(std::int64_t output, model::LoraOptions const& lora) const {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < inputs(); ++i) {
+      double v = w_values[static_cast<std::size_t>(lora.transposed ? i * outputs() + output
+                                                                   : output * inputs() + i)];
+      for (std::int64_t r = 0; r < lora.rank && !b_values.empty(); ++r)
+        v += lora.scale() * b_values[static_cast<std::size_t>(output * lora.rank + r)] *
+             a_values[static_cast<std::size_t>(r * inputs() + i)];
+      sum += v * v;
+    }
+    return std::sqrt(sum);
+  }
+};
+
+}  // namespace
+
+zero::Engine::Fill with_magnitudes(zero::Engine::Fill fill,
+                                   std::vector<memory::UnitSpec> const& units,
+                                   model::LoraOptions const& lora, KeptBase const& base) {
+  return [&units, fill = std::move(fill), lora, base](zero::UnitIndex unit, int parameter,
+                                                      std::int64_t first, std::int64_t numel,
+                                                      float* out) {
+    auto const& all = units[position(unit)].parameters;
+    std::string const& name = all[static_cast<std::size_t>(parameter)].name;
+    if (!name.ends_with(model::magnitude_suffix)) return fill(unit, parameter, first, numel, out);
+    auto const find = [&](std::string const& wanted) {
+      auto const found = std::ranges::find(all, wanted, &memory::ParameterSpec::name);
+      TESSERA_EXPECT(found != all.end(), wanted);
+      return &*found;
+    };
+    auto const read = [&](memory::ParameterSpec const* spec) {
+      std::vector<float> values(static_cast<std::size_t>(spec->numel()));
+      fill(unit, static_cast<int>(spec - all.data()), 0, spec->numel(), values.data());
+      return values;
+    };
+    std::string const layer = name.substr(0, name.size() - (sizeof model::magnitude_suffix - 1));
+    AdaptedLayer of{.w = find(layer.substr(sizeof model::adapter_prefix - 1) + ".weight"),
+                    .a = find(layer + ".lora_A.weight"),
+                    .b = find(layer + ".lora_B.weight"),
+                    .w_values = {},
+                    .a_values = {},
+                    .b_values = {}};
+    of.w_values = read(of.w);
+    if (base.codes)
+      zero::quantize_values(*of.w, *base.codes, of.w_values.data());
+    else
+      round_values(base.dtype, of.w_values);
+    if (lora.init == model::LoraInit::nonzero) of.a_values = read(of.a), of.b_values = read(of.b);
+    for (std::int64_t i = 0; i < numel; ++i) out[i] = static_cast<float>(of.norm(first + i, lora));
   };
 }
 
@@ -142,6 +218,9 @@ void check_adapters(ConfigTree const& saved, std::optional<model::LoraOptions> c
                    " has adapters with r ", then.rank, " that are scaled by ", then.scale(),
                    "; those of this run have r ", lora->rank, " and are scaled by ", lora->scale(),
                    ": give the same --lora_r, --lora_alpha and --use_rslora");
+  TESSERA_VALIDATE(then.magnitudes == lora->magnitudes, ConfigError, directory,
+                   " has adapters with", then.magnitudes ? "" : "out",
+                   " magnitudes: ", then.magnitudes ? "give --use_dora" : "leave --use_dora out");
 }
 
 void check_frozen(ConfigTree const& saved, ConfigTree const& now, std::string const& directory) {

@@ -39,10 +39,14 @@ std::optional<Dtype> dtype_in(ConfigTree const& layout) {
 
 enum class Part { base, adapter };
 
+/// Modules that train in full are in the files of both.
+bool is_in(Part part, memory::ParameterSpec const& parameter) {
+  return parameter.is_adapter == (part == Part::adapter) || model::is_saved_module(parameter);
+}
+
 std::vector<memory::UnitSpec> part_of(std::vector<memory::UnitSpec> units, Part part) {
   for (auto& unit : units)
-    std::erase_if(unit.parameters,
-                  [part](auto const& p) { return p.is_adapter != (part == Part::adapter); });
+    std::erase_if(unit.parameters, [part](auto const& p) { return !is_in(part, p); });
   return units;
 }
 
@@ -211,10 +215,12 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
                   memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
                   float* out) { files->fill(spec, first, numel, out); };
   }
-  return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
-                                 float* out) {
+  bool const has_adapter = !source.adapter_directory.empty();
+  return [base, adapter, has_adapter, &units](zero::UnitIndex u, int p, std::int64_t first,
+                                              std::int64_t numel, float* out) {
     auto const& spec = units[position(u)].parameters[static_cast<std::size_t>(p)];
-    (spec.is_adapter ? adapter : base)(spec, first, numel, out);
+    bool const is_stored = has_adapter && is_in(Part::adapter, spec);
+    (spec.is_adapter || is_stored ? adapter : base)(spec, first, numel, out);
   };
 }
 

@@ -19,15 +19,17 @@ namespace tessera::train {
 ReferenceModel::ReferenceModel(JobContext const& job, TrainingRun& run) : run_(run) {
   auto const& a = job.arguments;
   bool const named = !a.ref_model_name_or_path.empty();
-  bool const has_start = run.source.lora
-                             ? run.source.adapter_directory.empty()
-                             : a.precompute_ref_log_probs && run.resumed_step < 0 && a.do_train;
+  bool const has_start =
+      run.source.lora
+          ? run.source.adapter_directory.empty() && run.source.lora->modules_to_save.empty()
+          : a.precompute_ref_log_probs && run.resumed_step < 0 && a.do_train;
   std::string text = "the model before the training, with weights of its own";
   if (!named && has_start) {
     use_adapters_ = !run.source.lora;
     text = use_adapters_ ? "the model before the training" : "the model without its adapters";
   } else {
     make_weights(job, run);
+    use_adapters_ = !run.source.lora || !run.source.adapter_directory.empty();
     if (named) text = a.ref_model_name_or_path.string();
   }
   if (!job.is_root()) return;

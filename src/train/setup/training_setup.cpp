@@ -331,8 +331,13 @@ void TrainingSetup::load_weights(StartingPoint const& start) {
 }
 
 zero::Engine::Fill TrainingSetup::start_values() {
-  return initial_weights(run_.source, run_.model->units(),
-                         static_cast<std::uint64_t>(job_.arguments.seed), job_.session, job_.comm);
+  auto const& units = run_.model->units();
+  auto values = initial_weights(run_.source, units, static_cast<std::uint64_t>(job_.arguments.seed),
+                                job_.session, job_.comm);
+  auto const& lora = run_.source.lora;
+  if (!lora || !lora->magnitudes || !run_.source.adapter_directory.empty()) return values;
+  return with_magnitudes(std::move(values), units, *lora,
+                         {run_.config.dtype, run_.weights->config().quantized_base});
 }
 
 void TrainingSetup::check_frozen(checkpoint::Manifest const& manifest) const {

@@ -8,6 +8,7 @@
 #include "tessera/core/rounding.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/zero/weights/base_values.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -178,3 +179,18 @@ WeightReport QuantizedWeights::report() const {
 }
 
 }  // namespace tessera::zero::detail
+
+namespace tessera::zero {
+
+void quantize_values(memory::ParameterSpec const& matrix, QuantizedBase const& base,
+                     float* values) {
+  auto const format = detail::codes_of(matrix, base);
+  auto const queue = memory::make_inline_queue("codes");
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(format.bytes()));
+  detail::round_to(base.stored_dtype, values, matrix.numel());
+  kernels::encode_weights(format, values, codes.data());
+  kernels::decode_weights(*queue, {values, Dtype::fp32, {matrix.numel()}},
+                          {codes.data(), Dtype::uint8, {format.bytes()}}, format);
+}
+
+}  // namespace tessera::zero

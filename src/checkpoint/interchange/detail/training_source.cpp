@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 
 #include "format/detail/json_reader.hpp"
@@ -126,6 +127,9 @@ namespace {
 /// DeepSpeed finds it.
 constexpr char const *head_in_files = "embed_out.weight", *head_in_memory = "lm_head.weight";
 
+/// PEFT's prefix of parameters of a model, in an adapter's file.
+constexpr std::string_view adapted_model = "base_model.model.";
+
 }  // namespace
 
 std::vector<std::string> possible_names(memory::ParameterSpec const& parameter) {
@@ -137,6 +141,10 @@ std::vector<std::string> possible_names(memory::ParameterSpec const& parameter) 
        {".lora_A.", ".lora_B."})  // PEFT's name of the adapter, in memory
     if (auto const at = parameter.name.rfind(matrix); at != std::string::npos)
       names.push_back(std::string(parameter.name).insert(at + matrix.size(), "default."));
+  if (parameter.name.ends_with(".lora_magnitude_vector"))
+    names.push_back(parameter.name + ".default.weight");
+  for (std::size_t i = 0, given = names.size(); i < given; ++i)  // modules that train in full
+    if (names[i].starts_with(adapted_model)) names.push_back(names[i].substr(adapted_model.size()));
   for (auto const& name : names) {
     out.push_back(name);
     out.push_back("module." + name);

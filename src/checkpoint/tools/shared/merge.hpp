@@ -23,7 +23,8 @@ struct MergeOptions {
   /// Rows of the embedding in the model's files, where the units have more: those get the mean of
   /// the others, as in a run with more tokens than rows; 0: the units have the rows of the files.
   std::int64_t stored_vocabulary = 0;
-  double scale = 1.0;  ///< W + scale * B A
+  /// W + scale * B A, whose rows have the norms of the magnitudes that the units may have
+  double scale = 1.0;
   AdaptedLayout layout = AdaptedLayout::out_in;
   ConfigTree model_config;
   Dtype dtype = Dtype::fp32;

@@ -29,6 +29,19 @@ std::vector<std::string> unmatched_targets(model::LoraOptions const& lora,
 zero::Engine::Fill combine(std::vector<memory::UnitSpec> const& units, zero::Engine::Fill trained,
                            zero::Engine::Fill frozen);
 
+/// How an engine keeps the frozen matrices.
+struct KeptBase {
+  Dtype dtype = Dtype::fp32;  ///< values are rounded to it
+  std::optional<zero::QuantizedBase> codes{};
+};
+
+/// The values of @p fill, with the magnitudes of DoRA as PEFT starts them: the norms of the rows of
+/// W + s B A, where W is what @p base makes of the matrix. A rank reads the complete matrices of
+/// the magnitudes that it owns.
+zero::Engine::Fill with_magnitudes(zero::Engine::Fill fill,
+                                   std::vector<memory::UnitSpec> const& units,
+                                   model::LoraOptions const& lora, KeptBase const& base);
+
 /// A sum over elements that tells other values of frozen parameters from those of a checkpoint: the
 /// same for every partition.
 class FrozenChecksum {
