@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -59,11 +60,12 @@ class LayerCase {
     run_backward();
     return params_.gradient_values(0, parameter);
   }
-  /// Every element of din and of the parameters' gradients; then the gradients once more, added.
+  /// Every element of din and of the gradients of parameters that train; then the gradients once
+  /// more, added.
   void expect_gradients(double tolerance = 3e-3) {
     std::vector<float> const din = run_backward();
     expect_slopes(din, in_, "input", tolerance, [](std::vector<float> const&) {});
-    for (std::size_t p = 0; p < params_.spec(0).parameters.size(); ++p) {
+    for (std::size_t const p : trained()) {
       std::vector<float> values = params_.weight_values(0, p);
       expect_slopes(params_.gradient_values(0, p), values, params_.spec(0).parameters[p].name,
                     tolerance, [&](std::vector<float> const& v) { params_.set_weight(0, p, v); });
@@ -82,6 +84,13 @@ class LayerCase {
   }
   TensorView input(std::vector<float>& values, std::int64_t columns) const {
     return {values.data(), Dtype::fp32, {shape_.rows(), columns}};
+  }
+  std::vector<std::size_t> trained() const {
+    std::vector<std::size_t> out;
+    auto const& parameters = params_.spec(0).parameters;
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      if (parameters[p].trains) out.push_back(p);
+    return out;
   }
   PassContext context() {
     return {.compute = *queue_,
@@ -129,14 +138,13 @@ class LayerCase {
     }
   }
   void expect_second_run_adds() {
-    std::vector<std::vector<float>> once;
-    for (std::size_t p = 0; p < params_.spec(0).parameters.size(); ++p)
-      once.push_back(params_.gradient_values(0, p));
+    std::map<std::size_t, std::vector<float>> once;
+    for (std::size_t const p : trained()) once[p] = params_.gradient_values(0, p);
     run_backward();
-    for (std::size_t p = 0; p < once.size(); ++p) {
+    for (auto const& [p, values] : once) {
       std::vector<float> const twice = params_.gradient_values(0, p);
       for (std::size_t i = 0; i < twice.size(); ++i)
-        ASSERT_NEAR(twice[i], 2.0f * once[p][i], 1e-4f * (1.0f + std::abs(once[p][i])))
+        ASSERT_NEAR(twice[i], 2.0f * values[i], 1e-4f * (1.0f + std::abs(values[i])))
             << params_.spec(0).parameters[p].name << ", element " << i;
     }
   }

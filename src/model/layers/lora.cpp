@@ -99,6 +99,8 @@ ConfigTree::Array names_array(std::vector<std::string> const& names) {
   return out;
 }
 
+constexpr char neox_head[] = "embed_out.weight";
+
 /// "a.b.weight" is a parameter of module "a.b".
 std::string module_of(std::string const& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
@@ -242,9 +244,9 @@ void train_saved_modules(std::vector<memory::UnitSpec>& units, LoraOptions const
                        "modules_to_save has ", p.name, ", whose weights ", join(p.aliases),
                        " shares, without ensure_weight_tying: PEFT trained separate copies, which "
                        "this model cannot have. Train the adapter with ensure_weight_tying=True");
-      TESSERA_VALIDATE(p.name != "embed_out.weight", ConfigError,
-                       "modules_to_save has the head of GPT-NeoX, which is embed_out in files and "
-                       "lm_head where PEFT looks for it; leave it out");
+      TESSERA_VALIDATE(p.name != neox_head && std::ranges::count(p.aliases, neox_head) == 0,
+                       ConfigError, "modules_to_save has the head of GPT-NeoX, which is embed_out ",
+                       "in files and lm_head where PEFT looks for it; leave it out");
       p.trains = true;
       p.name = adapter_prefix + p.name;
       for (auto& alias : p.aliases) alias = adapter_prefix + alias;

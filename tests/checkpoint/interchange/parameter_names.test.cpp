@@ -42,6 +42,16 @@ TEST(ParameterNames, AdaptersMayHaveTheNameThatTheyHaveInMemory) {
   EXPECT_FALSE(is_peft_adapter("model.layers.0.mlp.up_proj.weight"));
 }
 
+TEST(ParameterNames, ModulesThatTrainInFullAreInBothFiles) {
+  auto const names = possible_names(
+      named("base_model.model.transformer.wte.weight", {"base_model.model.lm_head.weight"}));
+  EXPECT_EQ(names[0], "base_model.model.transformer.wte.weight");
+  for (char const* other : {"transformer.wte.weight", "wte.weight", "lm_head.weight"})
+    EXPECT_THAT(names, Contains(other));
+  EXPECT_THAT(possible_names(named("base_model.model.h.0.fc.lora_magnitude_vector")),
+              Contains("base_model.model.h.0.fc.lora_magnitude_vector.default.weight"));
+}
+
 TEST(ParameterNames, ConstantsAreNoParameters) {
   EXPECT_TRUE(is_saved_constant("h.0.attn.bias"));
   EXPECT_TRUE(is_saved_constant("gpt_neox.layers.3.attention.rotary_emb.inv_freq"));

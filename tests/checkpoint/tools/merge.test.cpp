@@ -90,6 +90,53 @@ TEST_P(Merge, AddsTheProductOfTheAdapter) {
   EXPECT_THAT(read_file(dir / "merged/config.json"), HasSubstr("\"float32\""));
 }
 
+/// DoRA: rows of the sum have the norms of the magnitudes.
+TEST_P(Merge, MagnitudesAreTheNormsOfTheRows) {
+  memory::ParameterSpec magnitudes;
+  magnitudes.name = "base_model.model.h.0.fc.lora_magnitude_vector";
+  magnitudes.shape = {3};
+  magnitudes.is_adapter = true;
+  checkpoint::merge_adapter(options());
+  std::vector<float> plain(15), merged(15);
+  checkpoint::ModelWeights(dir / "merged").fill(units[0].parameters[0], 0, 15, plain.data());
+  units[0].parameters.push_back(magnitudes);
+  write(dir / "adapter_model.safetensors", units, true);
+  auto again = options();
+  again.output = dir / "with_magnitudes";
+  EXPECT_EQ(checkpoint::merge_adapter(again).adapted, 1);
+  checkpoint::ModelWeights(again.output).fill(units[0].parameters[0], 0, 15, merged.data());
+  for (std::size_t out = 0; out < 3; ++out) {
+    auto const at = [&](std::size_t in) {
+      return GetParam() == checkpoint::AdaptedLayout::out_in ? out * 5 + in : in * 3 + out;
+    };
+    double squares = 0.0;
+    for (std::size_t in = 0; in < 5; ++in)
+      squares += static_cast<double>(plain[at(in)]) * plain[at(in)];
+    double const factor =
+        value_of(magnitudes.name, static_cast<std::int64_t>(out)) / std::sqrt(squares);
+    for (std::size_t in = 0; in < 5; ++in)
+      EXPECT_NEAR(merged[at(in)], plain[at(in)] * factor, 1e-6);
+  }
+}
+
+/// A module of modules_to_save takes the place of the model's, and must be in the file.
+TEST_P(Merge, ModulesThatTrainedInFullAreOfTheAdapter) {
+  auto& bias = units[0].parameters[1];
+  std::string const in_model = std::exchange(bias.name, "base_model.model.h.0.fc.bias");
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::merge_adapter(options()); }),
+              HasSubstr("lacks base_model.model.h.0.fc.bias, which modules_to_save"));
+  auto saved = units;
+  saved[0].parameters[1].is_adapter = true;
+  write(dir / "adapter_model.safetensors", saved, true);
+  checkpoint::merge_adapter(options());
+  memory::ParameterSpec merged = bias;
+  merged.name = in_model;
+  std::vector<float> values(3);
+  checkpoint::ModelWeights(dir / "merged").fill(merged, 0, 3, values.data());
+  for (std::int64_t i = 0; i < 3; ++i)
+    EXPECT_EQ(values[static_cast<std::size_t>(i)], value_of(bias.name, i));
+}
+
 /// PEFT wrote adapters as torch files before 0.7.
 TEST_P(Merge, AdaptersMayBeTorchFiles) {
   checkpoint::merge_adapter(options());

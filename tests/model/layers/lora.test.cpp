@@ -89,6 +89,118 @@ TEST(LoraInit, MatricesStartAsThoseOfPeft) {
   EXPECT_EQ(adapters, 2u * 2 * 4);
 }
 
+/// PEFT's gaussian has the standard deviation 1/r; false leaves B as nn.Linear starts it.
+TEST(LoraInit, OtherFormsHaveOtherMatrices) {
+  auto const& c = case_of("llama_all");
+  for (auto const init : {model::LoraInit::gaussian, model::LoraInit::nonzero}) {
+    auto options = options_of(c, Dtype::fp32);
+    options.lora->init = init;
+    options.lora->rank = 4;
+    double squares = 0.0, count = 0.0;
+    for (auto const& unit : model::make_model(c.config, options)->units())
+      for (auto const& spec : unit.parameters) {
+        if (!spec.is_adapter) continue;
+        std::vector<float> values(static_cast<std::size_t>(spec.numel()));
+        model::initialize_parameter(spec, 1, 0, spec.numel(), values.data());
+        bool const is_a = spec.name.ends_with(".lora_A.weight");
+        if (!is_a && init == model::LoraInit::gaussian) {
+          EXPECT_EQ(largest(values), 0.0) << spec.name;
+          continue;
+        }
+        for (float const x : values) squares += static_cast<double>(x) * x, count += 1.0;
+        if (init == model::LoraInit::gaussian) continue;
+        double const bound = 1.0 / std::sqrt(static_cast<double>(spec.shape[1]));
+        EXPECT_LE(largest(values), bound) << spec.name;
+        EXPECT_GT(largest(values), 0.8 * bound) << spec.name;
+      }
+    if (init == model::LoraInit::gaussian) {
+      EXPECT_NEAR(std::sqrt(squares / count), 0.25, 0.03);
+    }
+  }
+}
+
+/// The parameters that train, by name.
+std::map<std::string, memory::ParameterSpec> trained_of(ConfigTree const& config,
+                                                        model::ModelOptions const& options) {
+  std::map<std::string, memory::ParameterSpec> out;
+  for (auto const& unit : model::make_model(config, options)->units())
+    for (auto const& spec : unit.parameters)
+      if (spec.trains) out.emplace(spec.name, spec);
+  return out;
+}
+
+TEST(SavedModules, TrainInFullUnderTheirNamesInTheFile) {
+  auto const& c = case_of("llama_all");
+  auto options = options_of(c, Dtype::fp32);
+  auto const adapters = trained_of(c.config, options);
+  options.lora->modules_to_save = {"embed_tokens", "lm_head", "model.norm", "down_proj"};
+  auto const trained = trained_of(c.config, options);
+  for (char const* name : {"model.embed_tokens", "lm_head", "model.norm",
+                           "model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"}) {
+    std::string const saved = concat("base_model.model.", name, ".weight");
+    ASSERT_TRUE(trained.contains(saved)) << saved;
+    EXPECT_TRUE(model::is_saved_module(trained.at(saved)));
+    EXPECT_FALSE(trained.contains(concat("base_model.model.", name, ".lora_A.weight"))) << name;
+  }
+  EXPECT_EQ(trained.size(), adapters.size() - 4 + 5) << "down_proj has no adapters";
+}
+
+TEST(SavedModules, OfATiedModelAreTrainedAsOne) {
+  auto const& c = case_of("gpt2_all");
+  auto options = options_of(c, Dtype::fp32);
+  options.lora->modules_to_save = {"wte"};
+  auto const refusal = [&] {
+    try {
+      (void)trained_of(c.config, options);
+    } catch (ConfigError const& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_THAT(refusal(), HasSubstr("transformer.wte.weight, whose weights lm_head.weight shares"));
+  options.lora->ties_saved_modules = true;
+  EXPECT_THAT(model::complete_lora(*options.lora, c.config).modules_to_save,
+              testing::ElementsAre("wte", "lm_head"));
+  auto const trained = trained_of(c.config, options);
+  EXPECT_THAT(trained.at("base_model.model.transformer.wte.weight").aliases,
+              testing::ElementsAre("base_model.model.lm_head.weight"));
+  options.lora->modules_to_save = {"ln_f"};
+  EXPECT_FALSE(model::complete_lora(*options.lora, c.config).ties_saved_modules);
+  options.lora->modules_to_save = {"classifier", "ln_f"};
+  EXPECT_THAT(refusal(), HasSubstr("modules_to_save classifier names no module of the model"));
+  options.lora->modules_to_save = {"_proj"};
+  EXPECT_THAT(refusal(), HasSubstr("both name transformer.h.0.attn.c_proj"));
+}
+
+/// With B at zero the gradients are those of the model that trains in full.
+TEST(SavedModules, HaveTheGradientsOfFullTraining) {
+  auto const& c = case_of("llama_all");
+  auto const tokens = c.tokens();
+  model::Batch const batch{tokens.data(), c.rows, c.sequence};
+  auto options = options_of(c, Dtype::fp32);
+  options.lora->modules_to_save = {"embed_tokens", "lm_head", "model.norm", "v_proj"};
+  auto const plain = named_weights("llama");
+  FamilyModel all(c, model::ModelOptions(Dtype::fp32));
+  StoredModel some(c.config, options, [&](memory::ParameterSpec const& spec, float* out) {
+    memory::ParameterSpec named = spec;
+    if (spec.is_adapter) return std::fill_n(out, spec.numel(), 0.0f), void();
+    if (model::is_saved_module(spec)) named.name.erase(0, sizeof model::adapter_prefix - 1);
+    plain(named, out);
+  });
+  EXPECT_NEAR(all.train(batch, {}), some.train(batch, {}), 1e-4);
+  std::map<std::string, std::vector<float>> want;
+  all.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+    want[model::adapter_prefix + spec.name] = all.params.gradient_values(unit, p);
+  });
+  std::size_t compared = 0;
+  some.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+    if (!model::is_saved_module(spec)) return;
+    ++compared;
+    EXPECT_LE(worst(some.params.gradient_values(unit, p), want.at(spec.name)), 1e-5) << spec.name;
+  });
+  EXPECT_EQ(compared, 5u);
+}
+
 TEST(LoraConfig, RoundTripsThroughTheFile) {
   for (auto const& c : cases()) {
     auto const read = model::read_adapter_config(c.entry.at("adapter"));
@@ -118,21 +230,19 @@ std::string refusal_of_adapter(char const* key, ConfigTree value) {
 }
 
 TEST(LoraConfig, WhatIsNotComputedIsRefusedByName) {
-  EXPECT_THAT(refusal_of_adapter("use_dora", true), HasSubstr("use_dora is true"));
   EXPECT_THAT(refusal_of_adapter("bias", "all"), HasSubstr("bias is \"all\""));
-  EXPECT_THAT(refusal_of_adapter("modules_to_save", ConfigTree::Array{"lm_head"}),
-              HasSubstr("modules_to_save is [\"lm_head\"]"));
   EXPECT_THAT(refusal_of_adapter("rank_pattern", ConfigTree::object().set("c_fc", 4)),
               HasSubstr("rank_pattern is {\"c_fc\":4}"));
   EXPECT_THAT(refusal_of_adapter("layers_to_transform", ConfigTree::Array{1}),
               HasSubstr("layers_to_transform is [1]"));
   EXPECT_THAT(refusal_of_adapter("init_lora_weights", "pissa"),
-              HasSubstr("init_lora_weights is \"pissa\""));
+              testing::AllOf(HasSubstr("init_lora_weights is \"pissa\""),
+                             HasSubstr("path_initial_model_for_weight_conversion")));
   EXPECT_THAT(refusal_of_adapter("some_new_option", 3), HasSubstr("some_new_option is 3"));
   ConfigTree several = case_of("gpt2_all").entry.at("adapter");
-  several.set("use_dora", true).set("bias", "all");
+  several.set("use_qalora", true).set("bias", "all");
   EXPECT_THAT(refusal_of_adapters(several),
-              testing::AllOf(HasSubstr("use_dora is true"), HasSubstr("bias is \"all\"")));
+              testing::AllOf(HasSubstr("use_qalora is true"), HasSubstr("bias is \"all\"")));
   EXPECT_THAT(refusal_of_adapter("peft_type", "IA3"), HasSubstr("peft_type is 'IA3'"));
   EXPECT_THAT(refusal_of_adapter("task_type", "SEQ_CLS"), HasSubstr("task_type is 'SEQ_CLS'"));
   EXPECT_THAT(refusal_of_adapter("r", 0), HasSubstr("r is 0"));

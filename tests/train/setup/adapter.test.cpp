@@ -47,6 +47,87 @@ TEST(LoraArguments, TargetsWithoutALayerAreFound) {
   EXPECT_THAT(train::unmatched_targets(*options.lora, lm->units()), ElementsAre("c_attn"));
 }
 
+TEST(LoraArguments, SayWhatTrainsNextToTheAdapters) {
+  auto a = adapting();
+  a.use_dora = true;
+  a.init_lora_weights = "gaussian";
+  a.lora_modules_to_save = {"embed_tokens,lm_head"};
+  auto const untied = *train::lora_options(a, small_llama());
+  EXPECT_TRUE(untied.magnitudes);
+  EXPECT_EQ(untied.init, model::LoraInit::gaussian);
+  EXPECT_THAT(untied.modules_to_save, ElementsAre("embed_tokens", "lm_head"));
+  EXPECT_FALSE(untied.ties_saved_modules);
+  auto const tied = *train::lora_options(a, small_llama().set("tie_word_embeddings", true));
+  EXPECT_TRUE(tied.ties_saved_modules);
+  auto const written = model::adapter_config(tied, "");
+  EXPECT_EQ(written.at("use_dora"), ConfigTree(true));
+  EXPECT_EQ(written.at("init_lora_weights"), ConfigTree("gaussian"));
+  EXPECT_EQ(written.at("ensure_weight_tying"), ConfigTree(true));
+  EXPECT_EQ(model::read_adapter_config(written), tied);
+  a.lora_modules_to_save = {"lm_head"};
+  EXPECT_THAT(
+      train::lora_options(a, small_llama().set("tie_word_embeddings", true))->modules_to_save,
+      ElementsAre("lm_head", "model.embed_tokens"));
+}
+
+/// A unit with an adapted matrix [3, 4] or [4, 3], whose elements are their indices.
+TEST(Magnitudes, AreTheNormsOfTheRowsAsTheyAreKept) {
+  for (bool const transposed : {false, true}) {
+    memory::UnitSpec unit{"block", {}};
+    for (auto const& [name, shape] :
+         {std::pair<std::string, std::vector<std::int64_t>>{
+              "fc.weight",
+              transposed ? std::vector<std::int64_t>{4, 3} : std::vector<std::int64_t>{3, 4}},
+          {"base_model.model.fc.lora_A.weight", {1, 4}},
+          {"base_model.model.fc.lora_B.weight", {3, 1}},
+          {"base_model.model.fc.lora_magnitude_vector", {3}}}) {
+      memory::ParameterSpec spec;
+      spec.name = name;
+      spec.shape = shape;
+      unit.parameters.push_back(spec);
+    }
+    std::vector<memory::UnitSpec> const units{{"embedding", {}}, unit, {"head", {}}};
+    auto const values = [](zero::UnitIndex, int p, std::int64_t first, std::int64_t numel,
+                           float* out) {
+      for (std::int64_t i = 0; i < numel; ++i)
+        out[i] = static_cast<float>(first + i) + 0.3f * static_cast<float>(p);
+    };
+    for (auto const init : {model::LoraInit::uniform, model::LoraInit::nonzero})
+      for (auto const dtype : {Dtype::fp32, Dtype::bf16}) {
+        model::LoraOptions const lora{
+            .rank = 1, .alpha = 2.0, .magnitudes = true, .init = init, .transposed = transposed};
+        auto const fill = train::with_magnitudes(values, units, lora, {.dtype = dtype});
+        float out[2];
+        fill(zero::UnitIndex(1), 3, 1, 2, out);  // a shard: the last two of three
+        for (std::int64_t o = 1; o < 3; ++o) {
+          double squares = 0.0;
+          for (std::int64_t i = 0; i < 4; ++i) {
+            auto const w = static_cast<float>(transposed ? i * 3 + o : o * 4 + i);
+            double v =
+                dtype == Dtype::bf16 ? static_cast<double>(static_cast<float>(bfloat16(w))) : w;
+            if (init == model::LoraInit::nonzero)
+              v += 2.0 * (static_cast<double>(i) + 0.3f) * (static_cast<double>(o) + 0.6f);
+            squares += v * v;
+          }
+          EXPECT_NEAR(out[o - 1], std::sqrt(squares), 1e-5 * std::sqrt(squares));
+        }
+        float plain = 0.0f;
+        fill(zero::UnitIndex(1), 0, 2, 1, &plain);
+        EXPECT_EQ(plain, 2.0f) << "other parameters keep their values";
+      }
+    model::LoraOptions const lora{.rank = 1, .magnitudes = true, .transposed = transposed};
+    auto const coded = train::with_magnitudes(
+        values, units, lora,
+        {.codes = zero::QuantizedBase{.is_int8 = true, .transposed = transposed}});
+    float norm = 0.0f;
+    coded(zero::UnitIndex(1), 3, 2, 1, &norm);
+    double const exact =
+        transposed ? std::sqrt(4.0 + 25 + 64 + 121) : std::sqrt(64.0 + 81 + 100 + 121);
+    EXPECT_NEAR(norm, exact, 0.01 * exact);
+    EXPECT_NE(norm, static_cast<float>(exact)) << "the norm of the codes";
+  }
+}
+
 TEST(Combine, CountsTrainedParametersOnly) {
   std::vector<memory::UnitSpec> units{{"u", {{}, {}, {}, {}}}};
   for (std::size_t p : {0u, 2u}) units[0].parameters[p].trains = false;
