@@ -3,8 +3,8 @@
 
   python3 tests/oracles/lora.py     writes tests/model/data/lora.{json,bin}
 
-As model_families.py, with gradients and ten AdamW steps of the adapters only. Their weights, too, come from unit() by their names in
-PEFT's files. Needs torch, transformers, peft, numpy, safetensors.
+As model_families.py, with gradients and ten AdamW steps of the adapters only, of magnitudes (DoRA) and of modules that are saved in full.
+Their weights, too, come from unit() by their names in PEFT's files. Needs torch, transformers, peft, numpy, safetensors.
 """
 import json
 
@@ -21,7 +21,12 @@ EVERYTHING = dict(r=3, lora_alpha=5, target_modules="all-linear")
 CASES = [(family, "all", TWO_LAYERS[family], EVERYTHING) for family in sorted(TWO_LAYERS)] + [
     (family, "default", TWO_LAYERS[family], dict(r=2, lora_alpha=8)) for family in ("gpt2", "gpt_bigcode", "gpt_neox", "llama", "phi")] + [
     ("llama", "stabilized", TWO_LAYERS["llama"], dict(r=4, lora_alpha=3, use_rslora=True, target_modules=["gate_proj", "self_attn.o_proj"])),
-    ("gpt2", "pattern", TWO_LAYERS["gpt2"], dict(r=2, lora_alpha=2, target_modules=r".*\.1\.mlp\.c_(fc|proj)"))]
+    ("gpt2", "pattern", TWO_LAYERS["gpt2"], dict(r=2, lora_alpha=2, target_modules=r".*\.1\.mlp\.c_(fc|proj)")),
+    ("gpt2", "dora", TWO_LAYERS["gpt2"], dict(EVERYTHING, use_dora=True)), ("llama", "dora", TWO_LAYERS["llama"], dict(EVERYTHING, use_dora=True)),
+    ("llama", "saved", TWO_LAYERS["llama"], dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"],
+                                                 modules_to_save=["embed_tokens", "lm_head", "model.norm", "down_proj"])),
+    ("gpt2", "saved_tied", TWO_LAYERS["gpt2"], dict(r=2, lora_alpha=2, target_modules=["c_attn", "c_fc"], use_dora=True,
+                                                    modules_to_save=["wte", "ln_f", "lm_head"], ensure_weight_tying=True))]
 
 
 def build(family, case, adapter):
@@ -34,7 +39,9 @@ def build(family, case, adapter):
         if p.requires_grad:
             p.data = torch.full_like(p.data, float(i), dtype=torch.float64)
     for name, t in get_peft_model_state_dict(model).items():
-        out[name] = list(named.values())[int(t.flatten()[0])]
+        p = list(named.values())[int(t.flatten()[0])]
+        if not any(p is known for known in out.values()):  # a tied head has the embedding's weights
+            out[name] = p
     for name, p in out.items():
         p.data.copy_(families.weight(family, name, tuple(p.shape)))
     config = model.peft_config["default"].to_dict()

@@ -22,7 +22,8 @@ LLAMA = dict(rows=4, sequence=16, config=dict(families.LLAMA_LIKE, hidden_size=6
 GPT2 = dict(rows=4, sequence=12, config=dict(families.GPT2_LIKE, n_embd=64))
 ALL = dict(r=3, lora_alpha=5, target_modules="all-linear")
 CASES = [("llama", "nf4", LLAMA, ALL), ("llama", "nf4_double", LLAMA, ALL), ("llama", "int8", LLAMA, ALL), ("gpt2", "nf4_double", GPT2, ALL),
-         ("gpt2", "int8", GPT2, dict(r=2, lora_alpha=8))]
+         ("gpt2", "int8", GPT2, dict(r=2, lora_alpha=8)), ("llama", "nf4_double", LLAMA, dict(ALL, use_dora=True)),
+         ("gpt2", "nf4", GPT2, dict(r=2, lora_alpha=8, use_dora=True))]
 
 
 def quantized(layer, kind, compute):
@@ -92,12 +93,13 @@ def main():
         model, named, saved, config = build(family, kind, case, adapter, torch.float32)
         loss, logits = families.loss_of(model, families.tokens(case, 0), torch.float32)
         loss.backward()
-        index.append(dict(name=f"{family}_{kind}", rows=case["rows"], sequence=case["sequence"], config=saved, adapter=config, format=kind,
+        dora = "_dora" if adapter.get("use_dora") else ""
+        index.append(dict(name=f"{family}_{kind}{dora}", rows=case["rows"], sequence=case["sequence"], config=saved, adapter=config, format=kind,
                           loss=loss.item(), last_logits=store(logits[:, -1].detach().numpy()),
                           gradients={n: store(p.grad.numpy()) for n, p in sorted(named.items())},
                           trajectory=trajectory(family, kind, case, adapter, torch.float32),
                           bf16_trajectory=trajectory(family, kind, case, adapter, torch.bfloat16)))
-        print(f"{family}, {kind}: loss {loss.item():.9f}, then {index[-1]['trajectory'][-1]:.9f}, bf16 {index[-1]['bf16_trajectory'][-1]:.9f}")
+        print(f"{family}, {kind}{dora}: loss {loss.item():.9f}, then {index[-1]['trajectory'][-1]:.9f}, bf16 {index[-1]['bf16_trajectory'][-1]:.9f}")
     (lora.DATA / "qlora.json").write_text(json.dumps(index) + "\n")
     (lora.DATA / "qlora.bin").write_bytes(bytes(blob))
 

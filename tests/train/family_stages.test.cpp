@@ -133,7 +133,9 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{"gpt_neox", "parallel"}, Case{"gemma2", "capped_window"},
                                      Case{"qwen3", "head_norms"}, Case{"phi", "partial_rotary"},
                                      Case{"phi3", "fused"}, Case{"lora", "llama_all"},
-                                     Case{"lora", "gpt2_default"}, Case{"packed", "gpt2_all"},
+                                     Case{"lora", "gpt2_default"}, Case{"lora", "gpt2_dora"},
+                                     Case{"lora", "llama_dora"}, Case{"lora", "llama_saved"},
+                                     Case{"lora", "gpt2_saved_tied"}, Case{"packed", "gpt2_all"},
                                      Case{"packed", "llama_all"}),
                      testing::Range(0, 4)),
     [](auto const& info) {
@@ -190,7 +192,9 @@ INSTANTIATE_TEST_SUITE_P(
     All, QuantizedStages,
     testing::Combine(testing::Values(Case{"qlora", "llama_nf4"}, Case{"qlora", "llama_nf4_double"},
                                      Case{"qlora", "llama_int8"}, Case{"qlora", "gpt2_nf4_double"},
-                                     Case{"qlora", "gpt2_int8"}),
+                                     Case{"qlora", "gpt2_int8"},
+                                     Case{"qlora", "llama_nf4_double_dora"},
+                                     Case{"qlora", "gpt2_nf4_dora"}),
                      testing::Range(0, 4)),
     [](auto const& info) {
       return concat(std::get<0>(info.param).name, "_stage_", std::get<1>(info.param));

@@ -36,7 +36,6 @@ std::set<std::string> const& known_members() {
                                            "lora_dropout",
                                            "megatron_core",
                                            "modules_to_save",
-                                           "modules_to_tie",
                                            "peft_type",
                                            "peft_version",
                                            "qalora_group_size",

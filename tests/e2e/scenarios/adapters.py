@@ -239,7 +239,8 @@ def wrong_adapters(b):
     says(65, dict(LORA, lora_target_modules="c_attn", max_steps=9), "has 16 tensors, the model 4", output="run")
 
     config = json.loads((b.work / "run/adapter_config.json").read_text())
-    for change, part in ((dict(use_dora=True), "use_dora is true"), (dict(modules_to_save=["lm_head"]), "modules_to_save is"),
+    for change, part in ((dict(use_qalora=True), "use_qalora is true"), (dict(modules_to_save=["lm_head"]), "without ensure_weight_tying"),
+                         (dict(init_lora_weights="pissa"), "init_lora_weights is"),
                          (dict(rank_pattern={"c_fc": 2}), "rank_pattern"), (dict(peft_type="IA3"), "peft_type is 'IA3'")):
         (b.work / "run/adapter_config.json").write_text(json.dumps(dict(config, **change)))
         says(78, dict(adapter=b.work / "run"), part)
