@@ -1,5 +1,7 @@
 #include "tessera/kernels/elementwise/column_scaling.hpp"
 
+#include <type_traits>
+
 #include "launch/convert.hpp"
 #include "launch/launch.hpp"
 #include "tessera/core/error.hpp"
@@ -16,6 +18,7 @@ using detail::with_type;
 using memory::note_operands;
 
 struct ScaleColumn {
+  static constexpr bool is_fp32 = false;
   float const* factors;
   float offset;
   template <class T>
@@ -24,6 +27,7 @@ struct ScaleColumn {
   }
 };
 struct AddScaledColumn {
+  static constexpr bool is_fp32 = false;
   float const *factors, *bias;  ///< bias: or null
   template <class T>
   KOKKOS_FUNCTION void operator()(T& out, T in, std::int64_t column) const {
@@ -32,6 +36,7 @@ struct AddScaledColumn {
   }
 };
 struct MultiplyColumn {
+  static constexpr bool is_fp32 = true;
   float const* factors;
   template <class T>
   KOKKOS_FUNCTION void operator()(float& out, T in, std::int64_t column) const {
@@ -58,12 +63,17 @@ struct ByColumn {
   }
 };
 
-template <class Out, class In, class Op>
-void launch_by_column(Queue& q, char const* name, TensorView out, ConstTensorView in,
-                      Op const& op) {
-  std::int64_t const columns = out.dim(1);
-  parallel_rows(q, name, out.dim(0),
-                ByColumn<Op, Out, In>{op, out.as<Out>(), in.as<In>(), columns});
+/// The result is fp32 if the operation's is, else of the dtype of @p in.
+template <class Op>
+void apply_by_column(Queue& q, char const* name, TensorView out, ConstTensorView in, Op const& op) {
+  std::int64_t const rows = out.dim(0), columns = out.dim(1);
+  TESSERA_EXPECT(out.numel() == in.numel());
+  note_operands(q, name, out, in);
+  with_type(in.dtype(), name, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    using Out = std::conditional_t<Op::is_fp32, float, In>;
+    parallel_rows(q, name, rows, ByColumn<Op, Out, In>{op, out.as<Out>(), in.as<In>(), columns});
+  });
 }
 
 /// Squared norms become factors, row by row of the adapted matrix.
@@ -132,38 +142,19 @@ struct NormsOfColumns {
 
 void scale_columns(Queue& q, TensorView out, ConstTensorView in, ConstTensorView factors,
                    float offset) {
-  char const* const name = "tessera::kernels::scale_columns";
-  TESSERA_EXPECT(out.dtype() == in.dtype() && out.numel() == in.numel() &&
-                 factors.numel() == out.dim(1));
-  note_operands(q, name, out, in);
-  with_type(out.dtype(), "scale_columns", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    launch_by_column<T, T>(q, name, out, in, ScaleColumn{factors.as<float>(), offset});
-  });
+  apply_by_column(q, "tessera::kernels::scale_columns", out, in,
+                  ScaleColumn{factors.as<float>(), offset});
 }
 
 void add_scaled_columns(Queue& q, TensorView out, ConstTensorView in, ConstTensorView factors,
                         ConstTensorView bias) {
-  char const* const name = "tessera::kernels::add_scaled_columns";
-  TESSERA_EXPECT(out.dtype() == in.dtype() && out.numel() == in.numel() &&
-                 factors.numel() == out.dim(1));
-  float const* const subtracted = bias.empty() ? nullptr : bias.as<float>();
-  note_operands(q, name, out, in);
-  with_type(out.dtype(), "add_scaled_columns", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    launch_by_column<T, T>(q, name, out, in, AddScaledColumn{factors.as<float>(), subtracted});
-  });
+  apply_by_column(q, "tessera::kernels::add_scaled_columns", out, in,
+                  AddScaledColumn{factors.as<float>(), bias.empty() ? nullptr : bias.as<float>()});
 }
 
 void multiply_columns(Queue& q, TensorView out, ConstTensorView in, ConstTensorView factors) {
-  char const* const name = "tessera::kernels::multiply_columns";
-  TESSERA_EXPECT(out.dtype() == Dtype::fp32 && out.numel() == in.numel() &&
-                 factors.numel() == out.dim(1));
-  note_operands(q, name, out, in);
-  with_type(in.dtype(), "multiply_columns", [&](auto tag) {
-    using In = typename decltype(tag)::type;
-    launch_by_column<float, In>(q, name, out, in, MultiplyColumn{factors.as<float>()});
-  });
+  apply_by_column(q, "tessera::kernels::multiply_columns", out, in,
+                  MultiplyColumn{factors.as<float>()});
 }
 
 void adapted_row_factors(Queue& q, TensorView factors, TensorView inverses,

@@ -26,7 +26,7 @@ struct LoraOptions {
   double alpha = 8.0;
   double dropout = 0.0;
   bool rank_stabilized = false;  ///< scale by alpha / sqrt(rank)
-  bool magnitudes = false;       ///< PEFT's use_dora
+  bool magnitudes = false;       ///< PEFT's use_dora; initialize_parameter() starts them at one
   LoraInit init = LoraInit::uniform;
   /// Names of linear layers, or their ends at a dot; "all-linear": all but the head. Empty: those
   /// of the family.
