@@ -141,12 +141,12 @@ def preferences_with_modules_refer_to_the_base(b):
     b.work.joinpath("pairs.jsonl").write_text("\n".join(json.dumps(r) for r in records) + "\n")
     losses = {}
     for name, more in (("own", {}), ("precomputed", dict(precompute_ref_log_probs=True))):
-        b.train(1, adapting(b, base, name, **DORA, task="dpo", train_file=b.work / "pairs.jsonl", block_size=None, max_length=48,
+        b.train(1, adapting(b, base, name, **DORA, task="dpo", train_file=b.work / "pairs.jsonl", block_size=None, max_length=32,
                             train_sampling_strategy=None, per_device_train_batch_size=4, max_steps=4, **more))
         steps = [m for m in b.metrics(name) if "loss" in m]
-        assert abs(steps[0]["rewards/margins"]) < 1e-6 and abs(steps[-1]["rewards/margins"]) > 1e-5, steps
+        assert abs(steps[0]["rewards/margins"]) < 1e-4 and abs(steps[-1]["rewards/margins"]) > 1e-3, steps
         losses[name] = [m["loss"] for m in steps]
-    close(losses["own"], losses["precomputed"], 2e-6, "a reference model and its log-probabilities")
+    close(losses["own"], losses["precomputed"], 2e-5, "a reference model and its log-probabilities")
 
 
 def wrong_modules_and_initial_adapters(b):
