@@ -401,6 +401,13 @@ void add_communication(ArgumentRows& t) {
         "heartbeat timeout of a node; then the run ends with exit code 69; 0: only comm_timeout "
         "(Tessera's own)")
       .at_least(0, "seconds");
+  t.add(&Arguments::verify_steps, "verify_steps",
+        "steps between verifications: another rank computes a micro-batch of each rank again, and "
+        "hashes show silent corruption; 0: never (Tessera's own)")
+      .at_least(0, "steps");
+  t.add(&Arguments::on_corruption, "on_corruption",
+        "exclude: end with exit code 69, and `tessera run` leaves the node out; stop: end; warn: "
+        "compute the step again (Tessera's own)");
   t.add(integer, "ddp_timeout", 1800,
         "timeout of every wait for other ranks, if comm_timeout is not given")
       .above(0, "seconds");

@@ -34,6 +34,9 @@ struct RanksPerFile {
 enum class AsyncSave { automatic, on, off };
 /// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
 enum class Reproducible { run, world };
+/// What follows when ranks compute different results of the same micro-batch: the run ends, and
+/// `tessera run` leaves the node out; it ends for good; or the step is computed again.
+enum class OnCorruption { exclude, stop, warn };
 /// What a training learns from: the text of run_clm.py, examples as TRL's SFTTrainer, or
 /// preferences as its DPOTrainer.
 enum class Task { clm, sft, dpo };
@@ -53,6 +56,8 @@ template <>
 inline constexpr std::array enum_names<AsyncSave>{"auto", "on", "off"};
 template <>
 inline constexpr std::array enum_names<Reproducible>{"run", "world"};
+template <>
+inline constexpr std::array enum_names<OnCorruption>{"exclude", "stop", "warn"};
 template <>
 inline constexpr std::array enum_names<Task>{"clm", "sft", "dpo"};
 template <>
@@ -254,6 +259,8 @@ struct TrainingArguments : EngineOptions {
   std::string collectives = "auto";  ///< between nodes: auto, flat or two-level
   double comm_timeout_seconds = 300.0;  ///< timeout of every wait for other ranks
   double node_timeout_seconds = 30.0;   ///< heartbeat timeout of a node; 0: none
+  std::int64_t verify_steps = 0;        ///< steps between two verified ones; 0: none is
+  OnCorruption on_corruption = OnCorruption::exclude;
 
   // generation from the trained weights
   std::string prompt;

@@ -81,7 +81,9 @@ class StagedEngine final : public WeightsBase<Engine> {
     WeightsBase::begin_pass(pass, std::move(acquisitions));
   }
 
-  void begin_step() override { step_.in_micro_step = false; }
+  void begin_step() override {
+    if (std::exchange(step_.in_micro_step, false)) gradients_->synchronize();
+  }
 
   void begin_micro_step(int index, int count, MicroStepGradients gradients) override {
     TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,

@@ -4,7 +4,7 @@
 
 #include "tessera/core/error.hpp"
 
-namespace tessera::zero::detail {
+namespace tessera::zero {
 namespace {
 
 memory::TensorView shaped(void* data, Dtype dtype, std::vector<std::int64_t> const& s) {
@@ -37,6 +37,8 @@ std::vector<memory::TensorView> parameter_views(UnitLayout const& unit, void* ba
   return out;
 }
 
+namespace detail {
+
 std::vector<Run> padding_runs(UnitLayout const& unit) {
   std::vector<Run> out;
   UnitOffset end;
@@ -61,4 +63,5 @@ std::vector<comm::StridedShards> cut_blocks(UnitLayout const& unit, int ranks,
   return out;
 }
 
-}  // namespace tessera::zero::detail
+}  // namespace detail
+}  // namespace tessera::zero

@@ -11,9 +11,6 @@
 
 namespace tessera::zero::detail {
 
-/// The parameters of @p unit in a flat buffer that starts at @p base.
-std::vector<memory::TensorView> parameter_views(UnitLayout const& unit, void* base, Dtype dtype);
-
 /// A run of elements of a unit's flat buffer.
 struct Run {
   UnitOffset begin;

@@ -42,6 +42,8 @@ class Engine : public Weights, public memory::ParamProvider {
   /// Sets the betas from the next step on; the optimizer has hyperparameters beta1 and beta2. A
   /// schedule calls it before each step, so that checkpoints need not store it.
   virtual void set_betas(double beta1, double beta2) = 0;
+  /// A step that was begun and not finished is dropped: it has changed no state, except the errors
+  /// of QuantizedGradients::ErrorFeedback.
   virtual void begin_step() = 0;
   /// @param index of @p count micro-steps of the step
   virtual void begin_micro_step(int index, int count, MicroStepGradients gradients) = 0;

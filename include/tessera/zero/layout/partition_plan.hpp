@@ -148,4 +148,7 @@ class PartitionPlan {
   std::vector<UnitLayout> units_;
 };
 
+/// The parameters of @p unit in a flat buffer that starts at @p base.
+std::vector<memory::TensorView> parameter_views(UnitLayout const& unit, void* base, Dtype dtype);
+
 }  // namespace tessera::zero

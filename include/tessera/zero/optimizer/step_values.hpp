@@ -11,7 +11,7 @@ namespace tessera::zero {
 /// Values whose sums over all ranks a step forms in the all-reduce of its gradient norm, so that
 /// they cost no message of their own.
 struct StepValues {
-  static constexpr std::size_t count = 10;
+  static constexpr std::size_t count = 12;
   /// This rank's addends of one sum; with SumOrder::tree the sum is exact.
   std::vector<double> addends;
   /// Further addends, in device memory, for an engine that computes there: its compute queue reads
