@@ -35,6 +35,7 @@
 #include "tessera/train/report/version.hpp"
 #include "tessera/train/setup/device_choice.hpp"
 #include "tessera/train/step/stop_request.hpp"
+#include "tessera/train/step/verification.hpp"
 
 namespace {
 
@@ -87,9 +88,10 @@ int end_with_error(topology::MpiSession& session, config::TrainingArguments cons
         dynamic_cast<train::DirectoryInUse const*>(&error);  // status.json belongs to the other job
     if (!others && !train::run_has_failed(arguments.output_dir)) {
       status.take_over(arguments.output_dir);
-      bool const named = lost && lost->rank >= 0;
-      status.finish({StatusFile::State::failed, code, error.what(), named ? lost->rank : -1,
-                     named ? session.hosts()[static_cast<std::size_t>(lost->rank)] : ""});
+      auto const* corrupt = dynamic_cast<train::CorruptionError const*>(&error);
+      int const suspect = lost ? lost->rank : corrupt ? corrupt->rank : -1;
+      status.finish({StatusFile::State::failed, code, error.what(), suspect,
+                     suspect < 0 ? "" : session.hosts()[static_cast<std::size_t>(suspect)]});
     }
   }
   if (!together) topology::MpiSession::abort(code);

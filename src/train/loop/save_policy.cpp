@@ -123,6 +123,7 @@ void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
       ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
   // not a failure of this save: states that a drive has lost end the run
   auto const states = parts_.engine.state();
+  if (options_.check) options_.check(step, states);
   count_failures(step, [&] {
     auto const source = background && !parts_.engine.state_is_snapshot()
                             ? checkpoint::BackgroundSaver::Source::snapshot

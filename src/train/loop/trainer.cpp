@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "tessera/config/learning_rate.hpp"
@@ -14,6 +15,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/topology/rank_groups.hpp"
@@ -27,6 +29,7 @@
 #include "tessera/train/step/flops_table.hpp"
 #include "tessera/train/step/preference.hpp"
 #include "tessera/train/step/stop_request.hpp"
+#include "tessera/train/step/verification.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -92,6 +95,73 @@ StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy co
   requests.disk_busy = saves.disk_busy();
   requests.lock_lost = lock && !lock->held();
   return requests;
+}
+
+/// What bits depend on besides weights and samples: the same on ranks that verify each other.
+std::string machine_text() {
+  std::string processor;
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; processor.empty() && std::getline(in, line);)
+    if (line.starts_with("model name")) processor = line;
+  int const device = memory::Runtime::device();
+  return concat(memory::Runtime::threads(), " threads, ", processor,
+                device < 0 ? "" : ", " + memory::describe_device(device).name);
+}
+
+/// Refuses --verify_steps where equal passes may give different bits. Collective.
+void check_verification(JobContext const& job, TrainingRun const& run) {
+  auto const& a = job.arguments;
+  TESSERA_VALIDATE(a.deterministic, ConfigError,
+                   "--verify_steps with --deterministic false: sums in any order give other bits "
+                   "when they are computed again; leave one of them out");
+  TESSERA_VALIDATE(
+      run.mesh->data_size() == job.comm.size(), ConfigError,
+      "--verify_steps on ranks that share a micro-batch: only ranks with micro-batches "
+      "of their own can verify each other");
+  TESSERA_VALIDATE(a.on_corruption != config::OnCorruption::warn || !run.config.error_feedback,
+                   ConfigError,
+                   "--on_corruption warn with errors of quantized gradients that are kept: a step "
+                   "that is computed again would add them twice; use exclude or stop");
+  auto const mine = machine_text(), first = comm::broadcast_bytes(job.comm, mine, 0);
+  bool const equal = comm::agree(job.comm, mine == first);
+  TESSERA_VALIDATE(equal, ConfigError, "--verify_steps on ranks whose bits may differ: ",
+                   mine == first ? concat("another rank differs from this one (", mine, ")")
+                                 : concat("this rank has ", mine, ", and rank 0 has ", first),
+                   "; give the same --threads to all ranks and use nodes of one kind, or leave the "
+                   "option out");
+}
+
+/// Makes the verifier of --verify_steps; null without it. Collective.
+std::unique_ptr<Verifier> make_verifier(JobContext const& job, TrainingRun const& run) {
+  if (job.arguments.verify_steps == 0) return nullptr;
+  if (job.comm.size() == 1) {
+    log::warning("--verify_steps has no effect on one rank: no other rank can compute again");
+    return nullptr;
+  }
+  check_verification(job, run);
+  auto const action = job.arguments.on_corruption;
+  bool const warns = action == config::OnCorruption::warn;
+  Verifier::Options out;
+  out.interval = job.arguments.verify_steps;
+  out.hosts = job.session.hosts();
+  out.warns_only = warns;
+  out.report = [&job, warns,
+                action = std::string(config::enum_names<config::OnCorruption>.at(
+                    static_cast<std::size_t>(action)))](std::vector<Corruption> const& found) {
+    if (!job.is_root()) return;
+    job.status.set("corruption", found.front().tree().set("action", action));
+    for (auto const& one : found)
+      if (warns) log::error(one.text() + "; the step is computed again, once");
+  };
+  return std::make_unique<Verifier>(run.model_context(), *run.engine, std::move(out));
+}
+
+/// Compares what ranks have copies of before it is saved.
+decltype(SavePolicy::Options::check) save_check(Verifier* verifier) {
+  if (!verifier) return {};
+  return [verifier](std::int64_t step, checkpoint::StateViews const& states) {
+    verifier->compare_copies(step, states);
+  };
 }
 
 /// The options that have an effect, and the resolved values.
@@ -313,12 +383,14 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
 Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   auto const& arguments = job_.arguments;
   std::int64_t const total = run.sampler->total_steps(), first = run.state.first_step;
-  SavePolicy saves({arguments.async_save, arguments.max_save_failures,
-                    job_.session.info().local_size, memory::Runtime::threads(), total},
-                   {job_.comm, *run.engine, job_.status, log, deadline_},
-                   [&](std::int64_t step, SaveContent content) {
-                     return save_request(job_, run, step, content);
-                   });
+  auto const verifier = make_verifier(job_, run);
+  SavePolicy saves(
+      {arguments.async_save, arguments.max_save_failures, job_.session.info().local_size,
+       memory::Runtime::threads(), total, save_check(verifier.get())},
+      {job_.comm, *run.engine, job_.status, log, deadline_},
+      [&](std::int64_t step, SaveContent content) {
+        return save_request(job_, run, step, content);
+      });
   if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step, run.state.skipped_in_a_row);
   PassTimer timer(*run.compute, run.model->units().size() - 2);
   auto of_step = step_options(arguments, run);
@@ -328,8 +400,12 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
     return compute_loss(context, batch);
   };
   of_step.preference = preference_of(run.data.train);
+  of_step.verifier = verifier.get();
+  StragglerWatch stragglers(job_.comm, job_.session.hosts());
   of_step.requests = [&] {
-    return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
+    auto requests = poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
+    requests.is_slow = stragglers.is_slow();
+    return requests;
   };
   TrainingStep step(run.model_context(), *run.engine, *run.data.train, of_step);
   auto options = loop_options(arguments, run);
@@ -342,9 +418,9 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
     return training_step(at, [&] { return step.run(at, *run.sampler, learning_rate); });
   };
   options.evaluation = [&](std::int64_t at) { return evaluate_and_report(at, run, log, between); };
-  TrainingLoop loop(std::move(options),
-                    {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
-                     saves, log, job_.status, deadline_, between.stop_check, of_step.requests});
+  TrainingLoop loop(std::move(options), {job_.comm, step, *run.sampler, run.schedule, run.state,
+                                         between.evaluator, saves, log, job_.status, deadline_,
+                                         between.stop_check, of_step.requests, &stragglers});
 
   require_room(job_, run);
   log.begin_training(log_options(arguments, run));

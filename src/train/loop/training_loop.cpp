@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -100,6 +101,7 @@ StepOutcome TrainingLoop::train(std::int64_t step) {
   } catch (ConfigError const& e) {  // the loss scale is at its minimum
     throw ConfigError(concat(e.what(), ". ", watch_.advice()));
   }
+  if (parts_.stragglers) outcome.stragglers = parts_.stragglers->after_step(step, outcome);
   watch_.count(outcome);
   parts_.state.tokens += outcome.tokens_read(options_.tokens_per_sample);
   parts_.state.samples += outcome.samples;
@@ -135,9 +137,22 @@ void TrainingLoop::log_step(std::int64_t step, StepOutcome const& outcome) {
     parts_.log.info(concat("phase of the optimizer from step ", step, " on: ", phase));
     parts_.status.set("optimizer_phase", phase);
   }
+  if (parts_.stragglers) log_stragglers(outcome.stragglers);
   parts_.log.step({step, epochs_after(parts_.sampler, step), parts_.state.tokens, outcome,
                    step - parts_.state.applied_steps, parts_.state.samples});
   if (options_.after_step) options_.after_step(step, outcome);
+}
+
+/// A rank that stays slow is logged once.
+void TrainingLoop::log_stragglers(std::vector<Straggler> const& named) {
+  auto const& current = parts_.stragglers->current();
+  if (named.empty() && current.size() == slow_ranks_.size()) return;
+  for (auto const& straggler : named)
+    if (std::ranges::find(slow_ranks_, straggler.rank) == slow_ranks_.end())
+      parts_.log.warning(text_of(straggler));
+  slow_ranks_.clear();
+  for (auto const& straggler : current) slow_ranks_.push_back(straggler.rank);
+  parts_.status.set("stragglers", tree_of(current));
 }
 
 /// Evaluation and regular save. The last step's evaluation is the one after the training, unless

@@ -12,6 +12,7 @@
 #include "tessera/core/text.hpp"
 #include "tessera/train/report/metrics_file.hpp"
 #include "tessera/train/report/used_paths.hpp"
+#include "tessera/train/step/stragglers.hpp"
 
 namespace tessera::train {
 namespace {
@@ -116,6 +117,7 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
   if (outcome.sent.total() > 0) tree.set("sent_bytes", bytes_by_level(outcome.sent));
   if (outcome.graphs.total() > 0) tree.set("device_graphs", graph_status(outcome.graphs));
   if (auto const& t = outcome.phases) tree.set("work_seconds", t->work.tree());
+  if (!outcome.stragglers.empty()) tree.set("stragglers", tree_of(outcome.stragglers));
   if (options_.counts_input_tokens) tree.set("num_input_tokens_seen", record.tokens);
   if (auto const& e = outcome.examples)
     tree.set("entropy", e->entropy)

@@ -13,8 +13,8 @@ namespace {
 /// Places of the counts: one for each reason to stop, the highest last, then the others.
 constexpr std::array stops{SIGHUP, SIGINT, SIGUSR1, SIGTERM, SIGXCPU, StopRequest::time_limit};
 constexpr std::size_t save = stops.size(), disk_busy = save + 1, lock_lost = save + 2,
-                      microseconds = save + 3;
-static_assert(microseconds + 1 == zero::StepValues::count);
+                      microseconds = save + 3, own_microseconds = save + 4, is_slow = save + 5;
+static_assert(is_slow + 1 == zero::StepValues::count);
 
 }  // namespace
 
@@ -28,6 +28,8 @@ RequestCounts counts_of(StepRequests const& mine) {
   out[disk_busy] = mine.disk_busy;
   out[lock_lost] = mine.lock_lost;
   out[microseconds] = static_cast<std::int64_t>(mine.seconds * 1e6);
+  out[own_microseconds] = static_cast<std::int64_t>(mine.own_seconds * 1e6);
+  out[is_slow] = mine.is_slow;
   return out;
 }
 
@@ -39,6 +41,8 @@ StepRequests requests_of(RequestCounts const& sums, int ranks) {
   out.disk_busy = sums[disk_busy] > 0;
   out.lock_lost = sums[lock_lost] > 0;
   out.seconds = static_cast<double>(sums[microseconds]) / 1e6 / ranks;
+  out.own_seconds = static_cast<double>(sums[own_microseconds]) / 1e6 / ranks;
+  out.is_slow = sums[is_slow] > 0;
   return out;
 }
 

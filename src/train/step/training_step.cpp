@@ -13,6 +13,9 @@ namespace tessera::train {
 
 namespace {
 
+constexpr std::int64_t steps_between_device_times = 4;
+constexpr std::chrono::minutes passes_deadline{60};
+
 /// The timer's call, then the caller's.
 std::function<void()> between_layers(TrainingStep::Options const& options) {
   if (!options.timer) return options.between_layers;
@@ -69,31 +72,24 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
 
   if (options_.beta1)
     engine_.set_betas((*options_.beta1)(engine_.optimizer_steps() + 1), optim::one_cycle_beta2);
-  engine_.begin_step();
-  std::vector<model::LossSum> losses;
-  std::vector<model::TokenMetrics> metrics(micro_batches.size());
-  preferences_.assign(micro_batches.size(), {});
-  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-    int const index = static_cast<int>(i), count = static_cast<int>(micro_batches.size());
-    if (micro_batches[i].samples == 0) {
-      engine_.begin_micro_step(index, count, zero::MicroStepGradients::are_discarded);
-      (void)micro_step(stand_in(), 0, settings, nullptr);
-      continue;
-    }
-    engine_.begin_micro_step(index, count);
-    auto const first_row =
-        sampler.first_row(step - 1, index, Rank(context_.mesh.data_coordinate()));
-    losses.push_back(micro_step(micro_batches[i], first_row, settings,
-                                outcome.examples ? &metrics[i] : nullptr));
-    if (options_.preference) preferences_[i] = options_.preference->sums();
-  }
-  outcome.update = engine_.finish_step(learning_rate, values(losses, seconds_since(started)));
+  StepChecks const checks{.measures = outcome.examples.has_value(),
+                          .verifies = options_.verifier && options_.verifier->due(step)};
+  auto const passes_started = Clock::now();
+  double const waited_before = memory::seconds_waited();
+  Passes passes;
+  do {
+    engine_.begin_step();
+    passes = run_passes(step, sampler, micro_batches, settings, checks);
+  } while (checks.verifies && !agrees(step, sampler, settings, passes, checks));
+  outcome.own = own_time(step, passes_started, waited_before, outcome.data_seconds);
+  outcome.update = engine_.finish_step(
+      learning_rate, values(passes.losses, outcome.own, seconds_since(started)));
   if (options_.timer) {
     options_.timer->end_step();
     outcome.phases = options_.timer->phases();
   }
 
-  if (outcome.examples) add_metrics(*outcome.examples, metrics);
+  if (outcome.examples) add_metrics(*outcome.examples, passes.metrics);
   if (options_.preference) add_preferences(*outcome.examples);
   auto const& sums = outcome.update.sums;
   outcome.loss = sums.addends / static_cast<double>(outcome.tokens);
@@ -102,6 +98,70 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   outcome.sent = comm::traffic_of_process() - sent_before;
   outcome.graphs = memory::graph_launches_of_process() - graphs_before;
   return outcome;
+}
+
+/// Enqueues the passes of all micro-steps. The verifier hashes the gradients of the first one.
+TrainingStep::Passes TrainingStep::run_passes(std::int64_t step, data::Sampler const& sampler,
+                                              std::vector<data::LoadedBatch> const& micro_batches,
+                                              model::PassSettings const& settings,
+                                              StepChecks checks) {
+  Passes out;
+  out.metrics.resize(micro_batches.size());
+  preferences_.assign(micro_batches.size(), {});
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    int const index = static_cast<int>(i), count = static_cast<int>(micro_batches.size());
+    bool const has_samples = micro_batches[i].samples > 0;
+    engine_.begin_micro_step(
+        index, count,
+        has_samples ? zero::MicroStepGradients::count : zero::MicroStepGradients::are_discarded);
+    memory::ParamProvider& params =
+        checks.verifies && i == 0 ? options_.verifier->first_micro_step() : engine_;
+    if (options_.timer) options_.timer->begin_passes();
+    auto loss =
+        has_samples
+            ? micro_step(micro_batches[i],
+                         sampler.first_row(step - 1, index, Rank(context_.mesh.data_coordinate())),
+                         settings, checks.measures ? &out.metrics[i] : nullptr, params)
+            : micro_step(stand_in(), 0, settings, nullptr, params);
+    if (options_.timer) options_.timer->end_passes();
+    if (i == 0) out.first = loss;
+    if (!has_samples) continue;
+    out.losses.push_back(std::move(loss));
+    if (options_.preference) preferences_[i] = options_.preference->sums();
+  }
+  return out;
+}
+
+/// Whether other ranks compute the same for the first micro-step. Collective.
+bool TrainingStep::agrees(std::int64_t step, data::Sampler& sampler, model::PassSettings settings,
+                          Passes const& passes, StepChecks checks) {
+  settings.between_layers = {};
+  return options_.verifier->agrees(
+      step, *passes.first, [&](int of_rank, memory::ParamProvider& params) {
+        auto plan = sampler.micro_batches(step - 1, Rank(of_rank));
+        auto const samples = data::read_batch(sequences_, std::move(plan.front()));
+        model::TokenMetrics unused;
+        return samples.samples == 0
+                   ? micro_step(stand_in(), 0, settings, nullptr, params)
+                   : micro_step(samples, sampler.first_row(step - 1, 0, Rank(of_rank)), settings,
+                                checks.measures ? &unused : nullptr, params);
+      });
+}
+
+/// The queue of a host computes in this thread, which waits for what other ranks send. The passes of
+/// a device wait for no other rank below stage 3; the host waits for their end at some steps only.
+OwnTime TrainingStep::own_time(std::int64_t step, Clock::time_point passes_started,
+                               double waited_before, double input) {
+  if (context_.compute.kind() == memory::QueueKind::inline_host) {
+    double const waited = memory::seconds_waited() - waited_before;
+    return {std::max(0.0, seconds_since(passes_started) - waited), input};
+  }
+  if (zero::stage_of(engine_.config().partition) == 3 || !options_.requests) return {};
+  if (step % steps_between_device_times == 0) {
+    context_.compute.record().wait("the passes of the step", passes_deadline);
+    device_passes_ = seconds_since(passes_started);
+  }
+  return {device_passes_, input};
 }
 
 std::vector<data::LoadedBatch> TrainingStep::load(std::int64_t step, data::Sampler const& sampler) {
@@ -171,7 +231,7 @@ void TrainingStep::add_preferences(ExampleMetrics& to) const {
 
 /// What all ranks must know of the step travels with its gradient norm. On a device the losses go
 /// there without the host.
-zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
+zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses, OwnTime const& own,
                                       double seconds) const {
   zero::StepValues out;
   for (auto const& loss : losses)
@@ -182,6 +242,7 @@ zero::StepValues TrainingStep::values(std::vector<model::LossSum> const& losses,
   if (!options_.requests) return out;
   auto mine = options_.requests();
   mine.seconds = seconds;
+  mine.own_seconds = own.total();
   out.counts = counts_of(mine);
   return out;
 }
@@ -202,16 +263,14 @@ std::int64_t TrainingStep::predictions(std::int64_t samples,
 model::LossSum TrainingStep::micro_step(data::LoadedBatch const& samples,
                                         std::int64_t first_global_row,
                                         model::PassSettings const& settings,
-                                        model::TokenMetrics* metrics) {
+                                        model::TokenMetrics* metrics,
+                                        memory::ParamProvider& params) {
   model::Batch batch = batch_of(samples);
   batch.first_global_row = first_global_row;
   batch.metrics = metrics;
   if (options_.loss) batch.loss = options_.loss(batch);
   if (options_.preference) options_.preference->begin(batch);
-  if (options_.timer) options_.timer->begin_passes();
-  auto const loss = context_.model.train(batch, settings, engine_, context_.compute);
-  if (options_.timer) options_.timer->end_passes();
-  return loss;
+  return context_.model.train(batch, settings, params, context_.compute);
 }
 
 }  // namespace tessera::train

@@ -40,13 +40,32 @@ struct PhaseTimes {
   WorkTimes work;         ///< the step's time by kinds of work
 };
 
+/// Seconds of a step in which a rank has not waited for other ranks: reading samples and computing.
+/// On a device computing is the time until its passes are done; at stage 3 nothing is known of it.
+struct OwnTime {
+  double compute = 0.0, input = 0.0;
+  double total() const { return compute + input; }
+};
+
+/// A rank that is slower than the others for reasons of its own, see StragglerWatch.
+struct Straggler {
+  int rank = -1;
+  std::string node{};
+  std::string what{};                  ///< what is slow: "computing" or "reading samples"
+  double seconds = 0.0, others = 0.0;  ///< own time per step, and its median of the other ranks
+  double factor() const { return seconds / others; }
+  bool operator==(Straggler const&) const = default;
+};
+
 /// What ranks ask of the training loop between two optimizer steps.
 struct StepRequests {
-  int stop = 0;            ///< 0: continue; else a signal number or StopRequest::time_limit
-  bool save = false;       ///< a resumable checkpoint was asked for
-  bool disk_busy = false;  ///< a disk queue still writes the save in flight
-  bool lock_lost = false;  ///< another job owns the output directory
-  double seconds = 0.0;    ///< that the step has taken
+  int stop = 0;              ///< 0: continue; else a signal number or StopRequest::time_limit
+  bool save = false;         ///< a resumable checkpoint was asked for
+  bool disk_busy = false;    ///< a disk queue still writes the save in flight
+  bool lock_lost = false;    ///< another job owns the output directory
+  double seconds = 0.0;      ///< that the step has taken
+  double own_seconds = 0.0;  ///< sum of OwnTime, in which it did not wait for other ranks
+  bool is_slow = false;      ///< a rank has been slower than the mean for some steps
 
   bool operator==(StepRequests const&) const = default;
 };
@@ -84,6 +103,8 @@ struct StepOutcome {
   memory::GraphLaunches graphs = {};  ///< graph launches of this rank in the step
   /// Requests of all ranks, polled after the last backward pass; none: the step asked nobody.
   std::optional<StepRequests> requests = {};
+  OwnTime own = {};                        ///< own time of this rank
+  std::vector<Straggler> stragglers = {};  ///< named after this step, the same on all ranks
   /// Tokens that the ranks read, without padding, of samples of this length or of examples.
   std::int64_t tokens_read(std::int64_t per_sample) const {
     return examples ? examples->tokens : samples * per_sample;

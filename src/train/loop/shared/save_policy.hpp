@@ -42,6 +42,9 @@ class SavePolicy {
     int ranks_on_node = 1;          ///< that share the node's memory
     int copy_threads = 1;
     std::int64_t total_steps = 0;  ///< for status.json
+    /// Called on every rank with the states that a save is about to write; what it throws ends the
+    /// run. Null: nothing is checked.
+    std::function<void(std::int64_t step, checkpoint::StateViews const& states)> check{};
   };
   /// The request of a save of step @p step, made when the save begins.
   using MakeRequest =

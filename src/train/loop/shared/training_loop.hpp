@@ -19,6 +19,7 @@
 #include "tessera/train/step/event_schedule.hpp"
 #include "tessera/train/step/step_requests.hpp"
 #include "tessera/train/step/stop_request.hpp"
+#include "tessera/train/step/stragglers.hpp"
 #include "tessera/train/step/training_state.hpp"
 #include "tessera/train/step/training_step.hpp"
 
@@ -54,6 +55,7 @@ class TrainingLoop {
     StopCheck& stop_check;  ///< the passes of `step` and `evaluator` call it
     /// What this rank asks for after a step that asked nobody.
     std::function<StepRequests()> local_requests;
+    StragglerWatch* stragglers = nullptr;  ///< null: slow ranks are not looked for
   };
   TrainingLoop(Options options, Parts parts);
 
@@ -75,6 +77,7 @@ class TrainingLoop {
   StepRequests exchange_requests(StepOutcome const& outcome);
   StepRequests requests_after(StepOutcome const& outcome);
   void log_step(std::int64_t step, StepOutcome const& outcome);
+  void log_stragglers(std::vector<Straggler> const& named);
   void run_events(std::int64_t step);
   bool stops_early(std::int64_t step);
   void save(std::int64_t step, SaveMode mode, SaveContent content);
@@ -91,6 +94,7 @@ class TrainingLoop {
   std::int64_t complete_ = 0;          ///< last complete step
   std::string optimizer_phase_;        ///< empty: it has none
   double seconds_of_last_step_ = 0.0;  ///< equal on all ranks
+  std::vector<int> slow_ranks_;        ///< as status.json has them
 };
 
 }  // namespace tessera::train

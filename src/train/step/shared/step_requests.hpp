@@ -14,7 +14,7 @@ namespace tessera::train {
 /// different steps, and only rank 0 knows the time limit and the lock.
 using RequestCounts = std::array<std::int64_t, zero::StepValues::count>;
 RequestCounts counts_of(StepRequests const& mine);
-/// The highest stop request of all ranks, what any rank asks, and the mean of the seconds.
+/// The highest stop request of all ranks, what any rank asks, and the means of the seconds.
 StepRequests requests_of(RequestCounts const& sums, int ranks);
 
 /// Combines the requests of all ranks by an all-reduce of its own. Collective.

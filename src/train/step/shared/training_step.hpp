@@ -1,6 +1,7 @@
 #pragma once
 /// One optimizer step: its micro-steps, the update, and the loss over all ranks.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "tessera/train/step/pass_timer.hpp"
 #include "tessera/train/step/preference.hpp"
 #include "tessera/train/step/step_requests.hpp"
+#include "tessera/train/step/verification.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
 namespace tessera::train {
@@ -41,6 +43,7 @@ class TrainingStep {
     data::LoaderOptions loader{};
     /// What this rank asks for; null: the step asks nobody.
     std::function<StepRequests()> requests{};
+    Verifier* verifier = nullptr;  ///< null: no step is verified
   };
   /// @param context  `weights` is @p engine
   TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,
@@ -50,13 +53,34 @@ class TrainingStep {
   StepOutcome run(std::int64_t step, data::Sampler& sampler, double learning_rate);
 
  private:
+  using Clock = std::chrono::steady_clock;
+  /// What the passes of a step leave.
+  struct Passes {
+    std::vector<model::LossSum> losses{};        ///< losses of micro-batches with samples
+    std::vector<model::TokenMetrics> metrics{};  ///< by micro-step
+    std::optional<model::LossSum> first{};  ///< loss of the first micro-step, even without samples
+  };
+  /// What a step looks at besides its loss.
+  struct StepChecks {
+    bool measures = false;  ///< TokenMetrics of its examples
+    bool verifies = false;
+  };
+  Passes run_passes(std::int64_t step, data::Sampler const& sampler,
+                    std::vector<data::LoadedBatch> const& micro_batches,
+                    model::PassSettings const& settings, StepChecks checks);
+  bool agrees(std::int64_t step, data::Sampler& sampler, model::PassSettings settings,
+              Passes const& passes, StepChecks checks);
+  OwnTime own_time(std::int64_t step, Clock::time_point passes_started, double waited_before,
+                   double input);
   data::LoadedBatch stand_in() const;
-  zero::StepValues values(std::vector<model::LossSum> const& losses, double seconds) const;
+  zero::StepValues values(std::vector<model::LossSum> const& losses, OwnTime const& own,
+                          double seconds) const;
   std::vector<data::LoadedBatch> load(std::int64_t step, data::Sampler const& sampler);
   std::int64_t predictions(std::int64_t samples,
                            std::vector<data::LoadedBatch> const& micro_batches) const;
   model::LossSum micro_step(data::LoadedBatch const& samples, std::int64_t first_global_row,
-                            model::PassSettings const& settings, model::TokenMetrics* metrics);
+                            model::PassSettings const& settings, model::TokenMetrics* metrics,
+                            memory::ParamProvider& params);
   ExampleMetrics count_examples(std::vector<data::LoadedBatch> const& micro_batches) const;
   void add_metrics(ExampleMetrics& to, std::vector<model::TokenMetrics> const& metrics) const;
   void add_preferences(ExampleMetrics& to) const;
@@ -67,6 +91,7 @@ class TrainingStep {
   Options options_;
   std::unique_ptr<data::BatchLoader> loader_;
   std::vector<PreferenceSums> preferences_;  ///< sums of this rank by micro-step
+  double device_passes_ = 0.0;  ///< seconds of the last passes on a device that were measured
 };
 
 }  // namespace tessera::train

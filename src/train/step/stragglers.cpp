@@ -1,0 +1,116 @@
+#include "tessera/train/step/stragglers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera::train {
+namespace {
+
+/// A rank is named when its own time is this multiple of the median of the others, and this much
+/// longer.
+constexpr double slow_factor = 1.3, slow_seconds = 0.005;
+/// A rank asks for an exchange when it is above the mean by this factor. Of two ranks, one that is
+/// slow_factor slower than the other is 1.13 times the mean.
+constexpr double asking_factor = 1.1, asking_seconds = 0.002;
+/// Steps until the next exchange after one that has named nobody.
+constexpr std::int64_t pause_steps = 4;
+
+double median(std::vector<double> values) {
+  auto const middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// The median of @p part of the times of all ranks but one.
+template <class Part>
+double median_of_others(std::vector<OwnTime> const& times, std::size_t rank, Part const& part) {
+  std::vector<double> others;
+  for (std::size_t r = 0; r < times.size(); ++r)
+    if (r != rank) others.push_back(part(times[r]));
+  return median(std::move(others));
+}
+
+}  // namespace
+
+std::vector<Straggler> slower_ranks(std::vector<OwnTime> const& times,
+                                    std::vector<std::string> const& hosts) {
+  std::vector<Straggler> out;
+  for (std::size_t rank = 0; times.size() > 1 && rank < times.size(); ++rank) {
+    auto const median_by = [&](auto const& part) { return median_of_others(times, rank, part); };
+    double const own = times[rank].total(),
+                 others = median_by([](OwnTime const&t) { return t.total(); });
+    if (others <= 0.0 || own < slow_factor * others || own - others < slow_seconds) continue;
+    double const computing =
+                     times[rank].compute - median_by([](OwnTime const&t) { return t.compute; }),
+                 reading = times[rank].input - median_by([](OwnTime const&t) { return t.input; });
+    out.push_back({.rank = static_cast<int>(rank),
+                   .node = rank < hosts.size() ? hosts[rank] : "",
+                   .what = computing >= reading ? "computing" : "reading samples",
+                   .seconds = own,
+                   .others = others});
+  }
+  return out;
+}
+
+OwnTime StragglerWatch::mean_own() const {
+  OwnTime out;
+  for (auto const& step : steps_) {
+    out.compute += step.own.compute / static_cast<double>(steps_.size());
+    out.input += step.own.input / static_cast<double>(steps_.size());
+  }
+  return out;
+}
+
+bool StragglerWatch::is_slow() const {
+  if (steps_.size() < window) return false;
+  double mean = 0.0;
+  for (auto const& step : steps_) mean += step.mean / static_cast<double>(steps_.size());
+  double const own = mean_own().total();
+  return mean > 0.0 && own > asking_factor * mean && own - mean > asking_seconds;
+}
+
+std::vector<Straggler> StragglerWatch::after_step(std::int64_t step, StepOutcome const& outcome) {
+  if (first_step_ < 0) first_step_ = step;
+  if (step == first_step_ || !outcome.requests) return {};
+  steps_.push_back({outcome.own, outcome.requests->own_seconds});
+  if (steps_.size() > window) steps_.pop_front();
+  if (!current_.empty() && step > named_step_ + 2 * renewal) current_.clear();
+  if (!outcome.requests->is_slow || step < next_exchange_) return {};
+  auto const mine = mean_own();
+  std::vector<double> const in{mine.compute, mine.input};
+  std::vector<double> all(2 * static_cast<std::size_t>(comm_.size()));
+  comm::SynchronousCalls const synchronous;
+  comm_.wait(comm_.all_gather(memory::ConstTensorView(in.data(), Dtype::fp64, {2}),
+                              memory::TensorView(all.data(), Dtype::fp64, {std::ssize(all)}),
+                              {2, 2, 0}, {}));
+  std::vector<OwnTime> times;
+  for (std::size_t r = 0; r < all.size(); r += 2) times.push_back({all[r], all[r + 1]});
+  auto found = slower_ranks(times, hosts_);
+  next_exchange_ = step + (found.empty() ? pause_steps : renewal);
+  if (found.empty()) return {};
+  named_step_ = step;
+  return current_ = std::move(found);
+}
+
+std::string text_of(Straggler const& s) {
+  return fmt::format(
+      "rank {}{} is {:.1f} times slower than the others: {} takes longer, {:.3f} s per step, and "
+      "{:.3f} s on the median of the other ranks",
+      s.rank, s.node.empty() ? "" : " on node " + s.node, s.factor(), s.what, s.seconds, s.others);
+}
+
+ConfigTree tree_of(std::vector<Straggler> const& stragglers) {
+  ConfigTree::Array out;
+  for (auto const& s : stragglers)
+    out.push_back(ConfigTree::object()
+                      .set("rank", s.rank)
+                      .set("node", s.node)
+                      .set("factor", s.factor())
+                      .set("slow", s.what)
+                      .set("own_seconds", s.seconds)
+                      .set("others_seconds", s.others));
+  return out;
+}
+
+}  // namespace tessera::train
