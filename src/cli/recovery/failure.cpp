@@ -93,6 +93,14 @@ Failure by_status(AttemptEnd const& end, Message const& message) {
   failure.host = node_of(end, status.get_string("suspect_host", ""), failure.rank);
   failure.recoverable = can_recover(failure.exit_code, end.steps);
   failure.kind = failure.reason;
+  auto const* corruption = status.find("corruption");
+  if (corruption && failure.reason.starts_with("silent corruption")) {
+    auto const action = corruption->get_string("action", "");
+    failure.kind = "silent corruption";
+    failure.recoverable = action != "stop";
+    failure.excludes_node = action == "exclude" && !failure.host.empty();
+    return failure;
+  }
   if (failure.exit_code != static_cast<int>(ExitCode::peer_lost)) return failure;
   failure.kind = "a rank was lost";
   failure.node_lost = failure.reason.find("heartbeat") != std::string::npos;
@@ -102,6 +110,19 @@ Failure by_status(AttemptEnd const& end, Message const& message) {
     failure.reason += "; the launcher says: " + failure.kind;
   }
   return failure;
+}
+
+/// Nodes whose ranks status.json names as slow.
+std::vector<Failure::SlowNode> slow_nodes(AttemptEnd const& end) {
+  std::vector<Failure::SlowNode> out;
+  auto const* named = end.status ? end.status->find("stragglers") : nullptr;
+  if (!named || !named->is_array()) return out;
+  for (auto const& straggler : named->as_array()) {
+    auto const host = node_of(end, straggler.get_string("node", ""),
+                              static_cast<int>(straggler.get_int("rank", -1)));
+    if (!host.empty()) out.push_back({host, straggler.get_double("factor", 1.0)});
+  }
+  return out;
 }
 
 Failure by_launcher(AttemptEnd const& end, Message const& message) {
@@ -149,6 +170,7 @@ std::optional<Failure> failure_of(AttemptEnd const& end) {
     failure.kind = "a node was lost";
     failure.reason += concat("; the launcher says that node ", message.host, " is lost");
   }
+  failure.slow_nodes = slow_nodes(end);
   return failure;
 }
 

@@ -27,9 +27,16 @@ struct Failure {
   std::string reason;  ///< what happened, with all that is known
   int exit_code = 0;
   int rank = -1;
-  std::string host;         ///< the node that failed; empty: unknown
-  bool node_lost = false;   ///< the node does not answer, rather than one of its ranks
-  bool recoverable = true;  ///< false: the next attempt would fail in the same way
+  std::string host;            ///< the node that failed; empty: unknown
+  bool node_lost = false;      ///< the node does not answer, rather than one of its ranks
+  bool recoverable = true;     ///< false: the next attempt would fail in the same way
+  bool excludes_node = false;  ///< the node computes wrong results: it is not used again
+  /// A node with a rank that was slower than the others when the attempt ended.
+  struct SlowNode {
+    std::string host;
+    double factor = 1.0;
+  };
+  std::vector<SlowNode> slow_nodes{};
 };
 
 /// Nothing: the run is done or was stopped, and its exit code stands.

@@ -28,7 +28,7 @@ NodePool::NodePool(std::vector<HostSlots> const& nodes, int spares)
 std::vector<HostSlots> NodePool::choose(Time now) const {
   std::vector<Node const*> usable;
   for (auto const& node : nodes_)
-    if (!node.is_lost) usable.push_back(&node);
+    if (!node.is_lost && !node.is_excluded) usable.push_back(&node);
   std::ranges::stable_sort(usable, {}, &Node::failures);
   auto const good = [now](Node const* node) {
     return node->in_a_row < max_failures_in_a_row || now - node->last_failure > left_out_for;
@@ -60,6 +60,10 @@ void NodePool::lost(std::string const& host) {
 
 void NodePool::found(std::string const& host) {
   if (auto* const node = find(host)) node->is_lost = false;
+}
+
+void NodePool::exclude(std::string const& host) {
+  if (auto* const node = find(host)) node->is_excluded = true;
 }
 
 std::vector<std::string> NodePool::lost_hosts() const {

@@ -31,13 +31,15 @@ class NodePool {
   void lost(std::string const& host);
   void found(std::string const& host);
   std::vector<std::string> lost_hosts() const;
+  /// The node is not used again.
+  void exclude(std::string const& host);
 
  private:
   struct Node {
     HostSlots host;
     int failures = 0, in_a_row = 0;
     Time last_failure{};
-    bool is_lost = false;
+    bool is_lost = false, is_excluded = false;
   };
   Node* find(std::string const& host);
 

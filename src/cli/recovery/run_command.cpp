@@ -29,7 +29,7 @@ struct RunArguments {
   std::optional<int> ranks_per_node;
   std::vector<std::string> words;
   int spares = 0, max_restarts = 3;
-  double hang_timeout = 300.0;
+  double hang_timeout = 300.0, exclude_stragglers = 0.0;
 };
 
 HostSlots node_with(std::string host, int ranks) {
@@ -103,6 +103,7 @@ void run(RunArguments const& a) {
   request.spares = a.spares;
   request.max_restarts = a.max_restarts;
   request.hang_timeout_seconds = a.hang_timeout;
+  request.exclude_stragglers = a.exclude_stragglers;
   if (int const code = supervise(request); code != 0) std::exit(code);
 }
 
@@ -145,6 +146,10 @@ void add_run(Command& app) {
   command.add("--hang_timeout", a->hang_timeout,
               "seconds without a step or a batch of an evaluation that count as a hang; a start or "
               "a save that training waits for may take ten times as long");
+  command
+      .add("--exclude_stragglers FACTOR", a->exclude_stragglers,
+           "a node this many times slower than the others is left out of the next start; 0: none")
+      .at_least(0);
   command.add("--ranks_per_node,--num_gpus", a->ranks_per_node,
               "ranks per node (default: tasks per node of the job; 1 on one machine)");
   command.add("-H,--hostfile FILE", a->hostfile,

@@ -110,6 +110,7 @@ void RunHistory::attempt_failed(Failure const& failure, Time last_sign, Time now
   if (failure.rank >= 0) entry.set("rank", failure.rank);
   if (!failure.host.empty()) entry.set("node", failure.host);
   entry.set("node_lost", failure.node_lost).set(lost_key, no_loss());
+  if (failure.excludes_node) entry.set("node_excluded", true);
   document_["failures"].push_back(std::move(entry));
   if (stalls) lose("stall", between(last_sign, now));
   phase_ = Phase::starting;
@@ -156,6 +157,13 @@ std::string goodput_text(ConfigTree const& history) {
   return fmt::format("{:.1f} % of {}; lost: {}", 100.0 * history.get_double("goodput", 0.0),
                      human_duration(history.get_double("elapsed_seconds", 0.0)),
                      loss_text(losses ? *losses : ConfigTree::object()));
+}
+
+std::vector<std::string> excluded_nodes(ConfigTree const& history) {
+  std::vector<std::string> out;
+  for (auto const& failure : failures_of(history))
+    if (failure.get_bool("node_excluded", false)) out.push_back(failure.get_string("node", ""));
+  return out;
 }
 
 std::vector<std::string> history_lines(ConfigTree const& history, std::size_t most) {

@@ -54,6 +54,8 @@ class RunHistory {
 std::string failures_text(ConfigTree const& history);
 /// "97.1 % of 12m 3s; lost: start 1.2 s, restore ..."
 std::string goodput_text(ConfigTree const& history);
+/// Nodes that computed wrong results.
+std::vector<std::string> excluded_nodes(ConfigTree const& history);
 /// One line per failure, the newest @p most of them.
 std::vector<std::string> history_lines(ConfigTree const& history, std::size_t most);
 

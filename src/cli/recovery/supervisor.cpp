@@ -143,7 +143,12 @@ class Supervisor {
               pool_.ranks_per_node()),
         history_(earlier_history(), Clock::now()),
         id_(concat(host_name(), ".", ::getpid(), ".", utc_timestamp())),
-        restarts_(request.max_restarts) {}
+        restarts_(request.max_restarts) {
+    for (auto const& host : excluded_nodes(earlier_history())) {
+      say(concat("node ", host, " is not used: it computed wrong results (", history_file, ")"));
+      pool_.exclude(host);
+    }
+  }
 
   int run() {
     say(fmt::format(
@@ -383,8 +388,23 @@ class Supervisor {
     return failure.exit_code == 0 ? static_cast<int>(ExitCode::peer_lost) : failure.exit_code;
   }
 
+  /// A slow node is better than none.
+  void leave_out_slow_nodes(Failure const& failure) {
+    double const bound = request_.exclude_stragglers;
+    for (auto const& [host, factor] : failure.slow_nodes) {
+      if (bound <= 0.0 || factor < bound || pool_.choose(Clock::now()).size() < 2) continue;
+      say(fmt::format("node {} is left out: {:.1f} times slower than the others", host, factor));
+      pool_.exclude(host);
+    }
+  }
+
   void leave_out(Failure const& failure) {
+    leave_out_slow_nodes(failure);
     if (failure.host.empty()) return;
+    if (failure.excludes_node) {
+      say(concat("node ", failure.host, " is not used again: it computed wrong results"));
+      return pool_.exclude(failure.host);
+    }
     if (failure.node_lost && request_.nodes.size() > 1 && !request_.simulated)
       pool_.lost(failure.host);
     else

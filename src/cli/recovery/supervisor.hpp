@@ -18,6 +18,7 @@ struct RunRequest {
   bool simulated = false;              ///< nodes are parts of this machine
   int spares = 0, max_restarts = 3;
   double hang_timeout_seconds = 300.0;
+  double exclude_stragglers = 0.0;  ///< nodes this many times slower are left out; 0: none
 };
 
 /// Returns the exit code of the run. @throws UsageError, ConfigError for what tessera-train would
