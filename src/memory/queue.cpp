@@ -36,6 +36,7 @@ auto counted(Event::State& state, Block const& block) {
 }  // namespace
 
 double seconds_waited() { return waited; }
+void add_waited(double seconds) { waited += seconds; }
 
 bool Event::wait_for(std::chrono::milliseconds time) const {
   return !state_ || counted(*state_, [&] { return state_->wait_for(time); });

@@ -78,6 +78,40 @@ TEST(FailureOf, StatusNamesTheSuspect) {
   EXPECT_TRUE(failure_of(end)->node_lost);
 }
 
+TEST(FailureOf, SilentCorruptionExcludesTheNodeOrEndsTheRun) {
+  auto end = end_with(69);
+  end.status = failed_status(69, "silent corruption at step 7: rank 2 has other weights");
+  end.status->set("suspect_rank", 2).set("suspect_host", "n2");
+  end.status->set("corruption", ConfigTree::object().set("step", 7).set("action", "exclude"));
+  auto failure = failure_of(end);
+  EXPECT_EQ(failure->kind, "silent corruption");
+  EXPECT_EQ(failure->host, "n2");
+  EXPECT_TRUE(failure->excludes_node);
+  EXPECT_TRUE(failure->recoverable);
+  end.status->set("corruption", ConfigTree::object().set("action", "stop"));
+  failure = failure_of(end);
+  EXPECT_FALSE(failure->excludes_node);
+  EXPECT_FALSE(failure->recoverable);
+  end.status->set("corruption", ConfigTree::object().set("action", "exclude"));
+  end.status->erase("suspect_rank");
+  end.status->erase("suspect_host");
+  EXPECT_FALSE(failure_of(end)->excludes_node) << "nobody knows which rank it was";
+  end.status->set("reason", "rank 1 was lost").set("suspect_rank", 1);
+  EXPECT_FALSE(failure_of(end)->excludes_node) << "an earlier warning does not count";
+}
+
+TEST(FailureOf, TellsWhichNodesWereSlow) {
+  auto end = end_with(69);
+  end.status = failed_status(69, "rank 0 was lost");
+  ConfigTree::Array slow;
+  slow.push_back(ConfigTree::object().set("rank", 3).set("node", "?").set("factor", 1.8));
+  end.status->set("stragglers", slow);
+  auto const failure = failure_of(end);
+  ASSERT_EQ(failure->slow_nodes.size(), 1u);
+  EXPECT_EQ(failure->slow_nodes[0].host, "n2");
+  EXPECT_EQ(failure->slow_nodes[0].factor, 1.8);
+}
+
 TEST(FailureOf, WhatAnotherAttemptCannotFixIsFinal) {
   for (int const code : {64, 65, 74, 78}) {
     auto end = end_with(code);

@@ -68,6 +68,16 @@ TEST(NodePool, ALostNodeReturnsOnceItAnswersAndTheOnlyNodeStays) {
   alone.rank_failed("unknown", now);
 }
 
+TEST(NodePool, AnExcludedNodeIsNotUsedAgain) {
+  NodePool pool(nodes({"a", "b"}), 0);
+  pool.exclude("a");
+  pool.exclude("unknown");
+  EXPECT_THAT(names(pool.choose(now)), ElementsAre("b"));
+  EXPECT_THAT(names(pool.choose(now + std::chrono::hours(100))), ElementsAre("b"));
+  pool.exclude("b");
+  EXPECT_THAT(names(pool.choose(now)), ElementsAre());
+}
+
 TEST(NodePool, RefusesWhatCannotBe) {
   EXPECT_THROW(NodePool(nodes({"a"}), 1), UsageError);
   EXPECT_THROW(NodePool({{"a", {0}}, {"b", {0, 1}}}, 0), UsageError);

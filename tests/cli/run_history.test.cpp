@@ -56,6 +56,19 @@ TEST(RunHistory, SaysWhereTheSecondsWent) {
   EXPECT_DOUBLE_EQ(fresh.tree(at(102)).get_double("elapsed_seconds", 0), 2.0);
 }
 
+TEST(RunHistory, RemembersNodesThatComputedWrongResults) {
+  RunHistory::Time const zero{};
+  RunHistory history(ConfigTree::object(), zero);
+  Failure failure;
+  failure.host = "n1";
+  history.attempt_failed(failure, zero, zero);
+  failure.host = "n2";
+  failure.excludes_node = true;
+  history.attempt_failed(failure, zero, zero);
+  EXPECT_THAT(excluded_nodes(history.tree(zero)), testing::ElementsAre("n2"));
+  EXPECT_TRUE(excluded_nodes(ConfigTree::object()).empty());
+}
+
 TEST(RunHistory, AFailureWhileStepsAreRepeatedCountsThemAndTheStall) {
   RunHistory::Time const zero{};
   RunHistory history(ConfigTree::object(), zero);

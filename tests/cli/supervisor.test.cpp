@@ -101,6 +101,30 @@ TEST(Supervise, ANodeThatFailsThriceIsLeftOutAndTheGlobalBatchStays) {
                              testing::HasSubstr("--gradient_accumulation_steps 2")));
 }
 
+TEST(Supervise, ANodeThatComputesWrongResultsIsNotUsedAgainAndASlowOneIfWanted) {
+  std::string const wrong =
+      status(R"("state": "failed", "exit_code": 69, "reason": "silent corruption at step 7", )"
+             R"("suspect_rank": 1, "suspect_host": "here", "corruption": {"action": "exclude"})");
+  FakeLauncher launcher("if [ $n -lt 2 ]; then " + wrong + " exit 69; fi\n" + done);
+  EXPECT_EQ(launcher.run(), 0);
+  auto const failure = launcher.history().at("failures").as_array().at(0);
+  EXPECT_EQ(failure.get_string("kind", ""), "silent corruption");
+  EXPECT_TRUE(failure.get_bool("node_excluded", false));
+  EXPECT_EQ(launcher.history().get_int("ranks", 0), 1);
+  EXPECT_EQ(launcher.run(), 0) << "another supervisor in the same directory";
+  EXPECT_EQ(launcher.history().get_int("ranks", 0), 1);
+
+  std::string const slow =
+      status(R"("state": "failed", "exit_code": 69, "reason": "lost", "suspect_rank": 0, )"
+             R"("suspect_host": "here", "stragglers": [{"rank": 1, "node": "", "factor": 1.8}])");
+  for (double const factor : {0.0, 1.5, 2.0}) {
+    FakeLauncher other("if [ $n -lt 2 ]; then " + slow + " exit 69; fi\n" + done);
+    other.request().exclude_stragglers = factor;
+    EXPECT_EQ(other.run(), 0);
+    EXPECT_EQ(other.history().get_int("ranks", 0), factor == 1.5 ? 1 : 2) << factor;
+  }
+}
+
 TEST(Supervise, AHangIsEndedAndLaterAttemptsResumeInTheirOwnDirectory) {
   std::string const hangs =
       status(R"("state": "running", "step": 3, "last_checkpoint": "step_00000003")") + "sleep 100";

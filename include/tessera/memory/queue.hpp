@@ -38,6 +38,8 @@ class Event {
 /// Seconds that the calling thread has been blocked by events, inline queues included: what was not
 /// hidden behind its own work.
 double seconds_waited();
+/// Adds the time of a call in which this thread has waited for other ranks itself.
+void add_waited(double seconds);
 
 /// Where a queue runs its work: in the calling thread, in a thread of its own, or in a device
 /// stream.

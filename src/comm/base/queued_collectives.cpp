@@ -11,6 +11,7 @@
 #include "base/traffic_count.hpp"
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/comm/base/flight_recorder.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 
@@ -103,6 +104,8 @@ bool QueuedCollectives::may_run_in_caller() const {
 
 Pending QueuedCollectives::run_in_caller(Operation const& o, memory::Event const& after,
                                          std::function<void(Transport&)> const& body) {
+  auto const started = Clock::now();
+  double const waited_before = memory::seconds_waited();
   try {
     FlightRecorder::of_process().run([o] { return describe(o); },
                                      [&] {
@@ -115,6 +118,7 @@ Pending QueuedCollectives::run_in_caller(Operation const& o, memory::Event const
     last_ = queue_->record();  // later operations end with the same error
     throw;
   }
+  memory::add_waited(seconds_since(started) - (memory::seconds_waited() - waited_before));
   return {};
 }
 

@@ -88,14 +88,19 @@ BatchLoader::BatchLoader(TokenSequences sequences, Sampler const& sampler, Rank 
 
 BatchLoader::~BatchLoader() = default;  // stops the workers and waits for them
 
+std::vector<MicroBatch> BatchLoader::plan_of(std::int64_t step, Rank rank) {
+  std::lock_guard const lock(planning_);
+  return sampler_.micro_batches(step, rank);
+}
+
+LoadedBatch BatchLoader::first_of(std::int64_t step, Rank rank) {
+  return read_batch(sequences_, std::move(plan_of(step, rank).front()));
+}
+
 std::vector<LoadedBatch> BatchLoader::read(std::int64_t step) {
-  std::vector<MicroBatch> plan;
-  {
-    std::lock_guard const lock(planning_);
-    plan = sampler_.micro_batches(step, rank_);
-  }
   std::vector<LoadedBatch> out;
-  for (auto& samples : plan) out.push_back(read_batch(sequences_, std::move(samples)));
+  for (auto& samples : plan_of(step, rank_))
+    out.push_back(read_batch(sequences_, std::move(samples)));
   return out;
 }
 

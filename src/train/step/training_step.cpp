@@ -133,13 +133,12 @@ TrainingStep::Passes TrainingStep::run_passes(std::int64_t step, data::Sampler c
 }
 
 /// Whether other ranks compute the same for the first micro-step. Collective.
-bool TrainingStep::agrees(std::int64_t step, data::Sampler& sampler, model::PassSettings settings,
-                          Passes const& passes, StepChecks checks) {
+bool TrainingStep::agrees(std::int64_t step, data::Sampler const& sampler,
+                          model::PassSettings settings, Passes const& passes, StepChecks checks) {
   settings.between_layers = {};
   return options_.verifier->agrees(
       step, *passes.first, [&](int of_rank, memory::ParamProvider& params) {
-        auto plan = sampler.micro_batches(step - 1, Rank(of_rank));
-        auto const samples = data::read_batch(sequences_, std::move(plan.front()));
+        auto const samples = loader_->first_of(step - 1, Rank(of_rank));
         model::TokenMetrics unused;
         return samples.samples == 0
                    ? micro_step(stand_in(), 0, settings, nullptr, params)

@@ -22,7 +22,6 @@ using memory::UnitIndex;
 
 constexpr std::chrono::minutes hash_deadline{10};
 constexpr std::size_t of_weights = 0, of_gradients = 1;
-constexpr int host_ordinal = -1;
 
 std::uint64_t digest(Hashes const& hashes) {
   return kernels::combined_hash(hashes.data(), hashes.size());
@@ -33,24 +32,17 @@ std::size_t first_difference(Hashes const& a, Hashes const& b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-/// The numbers of every rank, one rank after the other. Blocking.
-Hashes gather_hashes(comm::Collectives& comm, Hashes const& mine) {
+/// The lists of every rank, which have the same length. Blocking.
+std::vector<Hashes> hashes_of_ranks(comm::Collectives& comm, Hashes const& mine) {
   auto const count = std::ssize(mine);
   Hashes all(mine.size() * static_cast<std::size_t>(comm.size()));
   memory::ConstTensorView const in(mine.data(), Dtype::int64, {count});
   memory::TensorView const out(all.data(), Dtype::int64, {std::ssize(all)});
   comm::SynchronousCalls const synchronous;
   comm.wait(comm.all_gather(in, out, {count, count, 0}, {}));
-  return all;
-}
-
-/// The lists of every rank, which have the same length.
-std::vector<Hashes> hashes_of_ranks(comm::Collectives& comm, Hashes const& mine) {
-  auto const all = gather_hashes(comm, mine);
-  std::vector<Hashes> out;
-  for (auto at = all.begin(); at != all.end(); at += std::ssize(mine))
-    out.emplace_back(at, at + std::ssize(mine));
-  return out;
+  std::vector<Hashes> lists;
+  for (auto at = all.begin(); at != all.end(); at += count) lists.emplace_back(at, at + count);
+  return lists;
 }
 
 /// Takes the next @p count numbers of a list.
@@ -89,15 +81,8 @@ std::optional<Finding> finding_of(std::vector<RankHashes> const& ranks, Shifts s
 }
 
 char const* what_text(Finding::What what) {
-  switch (what) {
-    case Finding::What::weights:
-      return "weights";
-    case Finding::What::results:
-      return "results";
-    case Finding::What::states:
-      return "states";
-  }
-  return "unknown";
+  constexpr char const* texts[] = {"weights", "results", "states"};
+  return texts[static_cast<std::size_t>(what)];
 }
 
 }  // namespace
@@ -252,22 +237,13 @@ void HashingParams::gradient_complete(UnitIndex unit, memory::Queue& compute) {
 }
 
 std::string Corruption::text() const {
-  std::string const where =
-      concat("rank ", finding.rank, node.empty() ? "" : " on node " + node, " (", device, ")");
-  bool const known = finding.rank >= 0;
+  std::string const what = concat(what_text(finding.what), " of unit ", unit);
   std::string const start = concat("silent corruption at step ", step, ": ");
-  if (finding.what == Finding::What::results)
-    return start + (known ? concat(where, " computed another result of unit ", unit,
-                                   " than two other computations of the same micro-batch")
-                          : concat("computations of the same micro-batch give different results "
-                                   "of unit ",
-                                   unit, ", and they do not tell which rank is wrong"));
-  char const* const what = what_text(finding.what);
-  return start + (known ? concat(where, " has other ", what, " of unit ", unit,
-                                 " than the ranks that have copies of them")
-                        : concat("copies of the ", what, " of unit ", unit,
-                                 " differ, and there is no majority that tells which rank is "
-                                 "wrong"));
+  if (finding.rank < 0)
+    return concat(start, "the ", what, " differ, and the ranks do not tell which of them is wrong");
+  return concat(start, "the ", what, " of rank ", finding.rank,
+                node.empty() ? "" : " on node " + node, " (", device,
+                ") differ from those that the other ranks agree on");
 }
 
 ConfigTree Corruption::tree() const {
@@ -374,31 +350,33 @@ void Verifier::compare_copies(std::int64_t step, std::vector<zero::StateView> co
 }
 
 void Verifier::act(std::int64_t step, std::vector<Finding> const& found) {
-  auto const device = static_cast<std::int64_t>(memory::Runtime::device());
-  auto const devices = gather_hashes(context_.mesh.world(), {std::bit_cast<std::uint64_t>(device)});
+  auto const& units = context_.model.units();
+  // a host has the ordinal -1
+  auto const ordinals = hashes_of_ranks(context_.mesh.world(),
+                                        {static_cast<std::uint64_t>(memory::Runtime::device())});
   std::vector<Corruption> all;
+  std::string text;
+  int suspect = -1;
   for (auto const& finding : found) {
-    auto const& units = context_.model.units();
-    Corruption one{.step = step,
+    auto& one = all.emplace_back(
+        Corruption{.step = step,
                    .finding = finding,
-                   .unit = finding.unit < units.size() ? units[finding.unit].name : "loss"};
+                   .unit = finding.unit < units.size() ? units[finding.unit].name : "loss"});
     if (finding.rank >= 0) {
       auto const rank = static_cast<std::size_t>(finding.rank);
-      auto const ordinal = std::bit_cast<std::int64_t>(devices[rank]);
-      one.device = ordinal == host_ordinal ? "CPU" : concat("device ", ordinal);
+      auto const ordinal = static_cast<std::int64_t>(ordinals[rank].front());
+      one.device = ordinal < 0 ? "CPU" : concat("device ", ordinal);
       if (rank < options_.hosts.size()) one.node = options_.hosts[rank];
     }
-    all.push_back(std::move(one));
+    if (suspect < 0) suspect = finding.rank;
+    text += (text.empty() ? "" : "; ") + one.text();
   }
   if (options_.report) options_.report(all);
   if (options_.warns_only) return;
-  std::string text;
-  for (auto const& one : all) text += (text.empty() ? "" : "; ") + one.text();
-  auto const known = std::ranges::find_if(all, [](auto const& c) { return c.finding.rank >= 0; });
   throw CorruptionError(
-      known == all.end() ? -1 : known->finding.rank,
-      concat(text, "; step ", step,
-             " was not completed; leave the node out and run the same command again (`tessera run` "
+      suspect,
+      concat(text, "; nothing of step ", step,
+             " was saved; leave the node out and run the same command again (`tessera run` "
              "does so), which resumes from the newest checkpoint"));
 }
 

@@ -28,6 +28,7 @@ Sampler sampler(std::int64_t accumulation_steps) {
 
 void expect_plan(BatchLoader& loader, Sampler& plan, std::int64_t step) {
   auto const batches = loader.load(step);
+  EXPECT_EQ(loader.first_of(step, Rank(0)).indices, plan.micro_batches(step, Rank(0)).front());
   auto const expected = plan.micro_batches(step, Rank(1));
   ASSERT_EQ(batches.size(), expected.size());
   for (std::size_t i = 0; i < batches.size(); ++i) {

@@ -54,7 +54,6 @@ struct Straggler {
   std::string what{};                  ///< what is slow: "computing" or "reading samples"
   double seconds = 0.0, others = 0.0;  ///< own time per step, and its median of the other ranks
   double factor() const { return seconds / others; }
-  bool operator==(Straggler const&) const = default;
 };
 
 /// What ranks ask of the training loop between two optimizer steps.

@@ -48,6 +48,8 @@ class BatchLoader {
   /// The micro-batches of optimizer step @p step, counted from 0, then begins to load those of the
   /// following steps. Call it from one thread.
   std::vector<LoadedBatch> load(std::int64_t step);
+  /// The first micro-batch of any rank in step @p step.
+  LoadedBatch first_of(std::int64_t step, Rank rank);
   SamplerConfig const& sampler_config() const { return sampler_.config(); }
   /// Steps that are loaded ahead: enough micro-batches for all workers, at least one step.
   std::int64_t steps_ahead() const { return steps_ahead_; }
@@ -58,6 +60,7 @@ class BatchLoader {
     std::exception_ptr error;
     bool started = false, done = false;
   };
+  std::vector<MicroBatch> plan_of(std::int64_t step, Rank rank);
   std::vector<LoadedBatch> read(std::int64_t step);
   void request_after(std::int64_t step);
   void work(std::stop_token const& stop);

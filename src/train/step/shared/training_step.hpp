@@ -68,7 +68,7 @@ class TrainingStep {
   Passes run_passes(std::int64_t step, data::Sampler const& sampler,
                     std::vector<data::LoadedBatch> const& micro_batches,
                     model::PassSettings const& settings, StepChecks checks);
-  bool agrees(std::int64_t step, data::Sampler& sampler, model::PassSettings settings,
+  bool agrees(std::int64_t step, data::Sampler const& sampler, model::PassSettings settings,
               Passes const& passes, StepChecks checks);
   OwnTime own_time(std::int64_t step, Clock::time_point passes_started, double waited_before,
                    double input);
