@@ -111,6 +111,7 @@ std::string machine_text() {
 /// Refuses --verify_steps where equal passes may give different bits. Collective.
 void check_verification(JobContext const& job, TrainingRun const& run) {
   auto const& a = job.arguments;
+  if (!a.do_train || a.verify_steps == 0 || job.comm.size() == 1) return;
   TESSERA_VALIDATE(a.deterministic, ConfigError,
                    "--verify_steps with --deterministic false: sums in any order give other bits "
                    "when they are computed again; leave one of them out");
@@ -131,14 +132,13 @@ void check_verification(JobContext const& job, TrainingRun const& run) {
                    "option out");
 }
 
-/// Makes the verifier of --verify_steps; null without it. Collective.
+/// Makes the verifier of --verify_steps; null without it.
 std::unique_ptr<Verifier> make_verifier(JobContext const& job, TrainingRun const& run) {
   if (job.arguments.verify_steps == 0) return nullptr;
   if (job.comm.size() == 1) {
     log::warning("--verify_steps has no effect on one rank: no other rank can compute again");
     return nullptr;
   }
-  check_verification(job, run);
   auto const action = job.arguments.on_corruption;
   bool const warns = action == config::OnCorruption::warn;
   Verifier::Options out;
@@ -337,6 +337,7 @@ Outcome Trainer::run() {
     return {};
   }
   TrainingRun& run = run_.emplace(setup.build());
+  check_verification(job_, run);
   RunLog log(arguments.output_dir, job_.is_root() ? RunLog::Role::writer : RunLog::Role::silent);
   comm::run_on_ranks(job_.comm, job_.is_root(), [&] { open_run_files(run, log); });
   StopCheck stop_check(job_.comm, [] { return StopRequest::signal(); });

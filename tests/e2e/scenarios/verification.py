@@ -1,4 +1,5 @@
 """Silent corruption and slow ranks: a bit flipped in the memory of a running rank, and a rank that gets half of its core."""
+import json
 import os
 import signal
 import threading
@@ -14,6 +15,9 @@ SLOWER = "n_embd=192,n_layer=4,n_head=2,vocab_size=4096,n_positions=64,resid_pdr
 def places_of(pid, pattern):
     """Addresses of a pattern in the writable memory of a process."""
     found = []
+    if not os.access(f"/proc/{pid}/mem", os.W_OK):
+        print("SKIPPED: the memory of other processes may not be written here; train.verification covers it")
+        raise SystemExit(77)
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
             area, rights = line.split()[:2]
@@ -60,6 +64,7 @@ def a_flipped_weight_is_found_and_its_node_left_out(b):
         time.sleep(2)
         if found():
             break
+    assert found(), f"none of {len(places)} flipped bits was found"
     failure = found()[0]
     assert failure["kind"] == "silent corruption" and failure["node_excluded"] and failure["exit_code"] == 69, failure
     assert "weights of unit block.0" in failure["reason"], failure
@@ -90,10 +95,18 @@ def verification_is_refused_where_bits_may_differ(b):
     assert "--verify_steps has no effect on one rank" in done.stderr, done.stderr
 
 
+def named_after(b, step):
+    """The first record that names a slow rank after a step; None: there is none yet."""
+    try:
+        return next((m for m in b.metrics("run") if "stragglers" in m and m["step"] > step), None)
+    except json.JSONDecodeError:  # a line is being written
+        return None
+
+
 def a_throttled_rank_is_named(b):
     """Rank 1 is stopped for half of the time. It is named in the log, status.json and metrics.jsonl."""
     run = Supervised(b, steps=100000, stage=1)
-    supervisor = run.start("run", "2", "--ranks_per_node", "2", config_overrides=SLOWER, block_size=64, save_strategy="no", do_eval=None, eval_strategy="no")
+    supervisor = run.start("run", "2", config_overrides=SLOWER, block_size=64, save_strategy="no", do_eval=None, eval_strategy="no")
     wait_for(lambda: run.steps("run") >= 30 and len(run.ranks(supervisor)) == 2, 120)
     victim = next(pid for pid in run.ranks(supervisor) if rank_of(pid) == 1)
     first, ends = run.steps("run"), threading.Event()
@@ -108,12 +121,12 @@ def a_throttled_rank_is_named(b):
     thread = threading.Thread(target=throttle)
     thread.start()
     try:
-        wait_for(lambda: any("stragglers" in m and m["step"] > first for m in b.metrics("run")), 60)
+        wait_for(lambda: named_after(b, first), 60)
         wait_for(lambda: b.status("run").get("stragglers"), 10)
     finally:
         ends.set()
         thread.join()
-    named = next(m for m in b.metrics("run") if "stragglers" in m and m["step"] > first)
+    named = named_after(b, first)
     print(f"throttled from step {first}, named after step {named['step']}: {named['stragglers']}")
     assert named["stragglers"][0]["rank"] == 1 and named["stragglers"][0]["slow"] == "computing", named
     assert named["step"] <= first + 25, (first, named)  # some steps pass until the first stop

@@ -9,6 +9,8 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "mpi_test.hpp"
 #include "small_run.hpp"
@@ -276,13 +278,25 @@ class Verified : public ::testing::Test {
   static bool two_ranks() { return test::session().info().world_size == 2; }
 };
 
+/// Losses and gradient norms of the first steps without verification.
+std::vector<std::pair<double, double>> plain_steps(Mode const& mode, int steps) {
+  VerifiedRun run(mode, 0, false);
+  std::vector<std::pair<double, double>> out;
+  for (int i = 0; i < steps; ++i) {
+    auto const outcome = run.next();
+    out.emplace_back(outcome.loss, outcome.update.grad_norm);
+  }
+  return out;
+}
+
 TEST_F(Verified, CleanStepsRaiseNoAlarmAndComputeTheSame) {
   for (auto const& mode : modes()) {
-    VerifiedRun verified(mode, 1, false), plain(mode, 0, false);
-    for (int i = 0; i < 6; ++i) {
-      auto const a = verified.next(), b = plain.next();
-      EXPECT_EQ(a.loss, b.loss) << "stage " << mode.stage << ", step " << i;
-      EXPECT_EQ(a.update.grad_norm, b.update.grad_norm);
+    auto const plain = plain_steps(mode, 6);
+    VerifiedRun verified(mode, 1, false);
+    for (auto const& [loss, norm] : plain) {
+      auto const outcome = verified.next();
+      EXPECT_EQ(outcome.loss, loss) << "stage " << mode.stage << ", step " << verified.number;
+      EXPECT_EQ(outcome.update.grad_norm, norm);
     }
     verified.verifier.compare_copies(6, verified.run.engine->state());
     EXPECT_THAT(verified.found, IsEmpty());
@@ -291,12 +305,13 @@ TEST_F(Verified, CleanStepsRaiseNoAlarmAndComputeTheSame) {
 
 TEST_F(Verified, AFlippedGradientIsNamedAndTheStepRepeated) {
   for (auto const& mode : modes()) {
-    VerifiedRun flipped(mode, 2, true), plain(mode, 0, false);
-    for (int i = 1; i <= 5; ++i) {
-      if (i == 4) flipped.arm(Flip::Where::gradients, UnitIndex(2));
-      auto const a = flipped.next(), b = plain.next();
-      EXPECT_EQ(a.loss, b.loss) << "stage " << mode.stage << ", step " << i;
-      EXPECT_EQ(a.update.grad_norm, b.update.grad_norm) << "the flipped gradients do not count";
+    auto const plain = plain_steps(mode, 5);
+    VerifiedRun flipped(mode, 2, true);
+    for (auto const& [loss, norm] : plain) {
+      if (flipped.number == 3) flipped.arm(Flip::Where::gradients, UnitIndex(2));
+      auto const outcome = flipped.next();
+      EXPECT_EQ(outcome.loss, loss) << "stage " << mode.stage << ", step " << flipped.number;
+      EXPECT_EQ(outcome.update.grad_norm, norm) << "the flipped gradients do not count";
     }
     ASSERT_EQ(flipped.found.size(), 1u) << "stage " << mode.stage;
     auto const& found = flipped.found[0];
