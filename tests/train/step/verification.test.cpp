@@ -360,6 +360,23 @@ TEST_F(Verified, AFlippedWeightEndsTheRunWithinTheInterval) {
   }
 }
 
+TEST_F(Verified, AWrongOptimizerStateOfAReplicaIsFoundInItsWeights) {
+  VerifiedRun run({.stage = 0}, 1, true);
+  (void)run.next();
+  auto const states = run.run.engine->state();
+  ASSERT_FALSE(run.run.engine->state_is_snapshot());
+  if (run.run.comm->rank() == run.victim()) states[1].unit_shards[1][0] += 1.0f;
+  (void)run.next();
+  EXPECT_THAT(run.found, IsEmpty()) << "the update comes after the verification";
+  (void)run.next();
+  ASSERT_EQ(run.found.size(), 2u) << "the step that is computed again has the same weights";
+  for (auto const& found : run.found) {
+    EXPECT_EQ(found.finding.what, What::weights);
+    EXPECT_EQ(found.finding.rank, two_ranks() ? -1 : run.victim());
+    EXPECT_EQ(found.unit, "block.0");
+  }
+}
+
 TEST_F(Verified, StatesOfCopiesAreComparedBeforeASave) {
   if (test::session().info().world_size != 4) GTEST_SKIP() << "two copies on four ranks are wanted";
   for (int stage = 1; stage < 4; ++stage) {
