@@ -9,6 +9,7 @@
 #include "format/detail/file.hpp"
 #include "save/detail/collective_try.hpp"
 #include "save/detail/commit.hpp"
+#include "save/detail/memory_shards.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
@@ -94,8 +95,10 @@ struct BackgroundSaver::Impl {
         : request(what), layers(layers_of(states)), views(states) {}
     SaveRequest request;
     StateLayers layers;
-    StateViews views;  ///< that are written
-    fs::path temporary;
+    StateViews views;                   ///< that are written
+    std::optional<NodeMemory> nodes{};  ///< with a save to memory; none: to disk
+    fs::path temporary;                 ///< in memory: the checkpoint's directory on this node
+    std::string manifest{};             ///< text, of a save to memory
     Phase phase = Phase::writing;
     Clock::time_point started = Clock::now();
     double stall_seconds = 0.0, work_seconds = 0.0;
@@ -118,7 +121,9 @@ struct BackgroundSaver::Impl {
   std::unique_ptr<memory::Queue> disk =
       memory::make_worker_queue("disk");  // last: its thread ends before what it uses
 
-  bool leads() const { return comm.rank() == 0; }
+  bool leads() const {
+    return flight && flight->nodes ? flight->nodes->leads(comm.rank()) : comm.rank() == 0;
+  }
   /// The others have copies of the same states.
   bool writes(zero::PartitionPlan const& plan) const { return plan.is_in_first_copy(comm.rank()); }
 
@@ -197,25 +202,64 @@ struct BackgroundSaver::Impl {
     agree_on_failure();
     Flight& f = *flight;
     auto packed = comm::gather_bytes(comm, f.disk.shard.pack(), 0);
+    if (f.nodes) return exchange(packed);
     f.phase = Flight::Phase::publishing;
     if (!leads()) return;
-    packed.resize(static_cast<std::size_t>(f.request.plan.ranks()));
     start([packed = std::move(packed)](Flight& own) {
-      std::vector<detail::WrittenShard> shards;
-      for (auto const& one : packed) shards.push_back(detail::WrittenShard::unpack(one));
-      own.disk.saved = detail::publish(own.request, own.layers, own.temporary, shards);
+      own.disk.saved =
+          detail::publish(own.request, own.layers, own.temporary, unpacked(own, packed));
       own.disk.saved.pruned = detail::prune(own.request);
+    });
+  }
+
+  static std::vector<detail::WrittenShard> unpacked(Flight const& f,
+                                                    std::vector<std::string> const& packed) {
+    std::vector<detail::WrittenShard> shards;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(f.request.plan.ranks()); ++rank)
+      shards.push_back(detail::WrittenShard::unpack(packed[rank]));
+    return shards;
+  }
+
+  /// Shards to the next nodes; then each rank compares what it has written and received with the
+  /// checksums, in the background.
+  void exchange(std::vector<std::string> const& packed) {
+    Stopwatch const watch(flight->work_seconds);
+    Flight& f = *flight;
+    f.manifest = comm::broadcast_from_root(comm, [&] {
+      return detail::manifest_of(f.request, f.layers, f.temporary, unpacked(f, packed));
+    });
+    auto manifest = parse_manifest(f.manifest, f.temporary);
+    int const writers = f.request.plan.ranks();
+    auto const transfers = ring_transfers(*f.nodes, writers);
+    detail::collective_try(
+        comm, [&] { detail::carry_out(transfers, manifest, comm); },
+        detail::undo(f.temporary, leads()));
+    f.phase = Flight::Phase::publishing;
+    std::vector<int> held;
+    if (comm.rank() < writers) held.push_back(comm.rank());
+    for (auto const& one : transfers)
+      if (one.to == comm.rank()) held.push_back(one.shard);
+    start([manifest = std::move(manifest), held](Flight& own) {
+      for (int const shard : held) detail::check_shard(manifest, shard);
+      own.disk.saved.bytes = manifest.shard_bytes();
     });
   }
 
   SavedCheckpoint conclude() {
     agree_on_failure();
     Flight& f = *flight;
+    if (f.nodes)
+      detail::collective_try(
+          comm,
+          [&] {
+            if (leads()) detail::publish_in_memory(f.temporary, f.manifest);
+          },
+          detail::undo(f.temporary, leads()));
     SavedCheckpoint saved = std::move(f.disk.saved);
     saved.directory = f.request.directory / step_name(f.request.step);
     saved.bytes = comm::all_reduce_value(comm, saved.bytes, comm::ReduceOp::max);
     saved.work_seconds = f.work_seconds;
-    if (leads()) delete_old(f.request.directory);
+    if (leads() && !f.nodes) delete_old(f.request.directory);
     return saved;
   }
 
@@ -229,6 +273,7 @@ struct BackgroundSaver::Impl {
 
   /// Rank 0: an empty directory, when the room of deleted checkpoints is free.
   std::string prepare(Flight const& f) {
+    if (f.nodes) return detail::prepare_in_memory(f.request).string();
     auto const& checkpoints = f.request.directory;
     std::error_code error;
     if (!deleted.done() && fs::exists(checkpoints, error) &&
@@ -270,9 +315,25 @@ void BackgroundSaver::reserve(zero::PartitionPlan const& plan, StateLayers const
 
 void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states, Source source) {
   TESSERA_EXPECT(!in_flight());
-  auto& comm = impl_->comm;
   impl_->flight = std::make_unique<Impl::Flight>(request, states);
+  begin_flight(states, source);
+}
+
+void BackgroundSaver::begin_in_memory(NodeMemory const& memory, SaveRequest request,
+                                      StateViews const& states, Source source) {
+  TESSERA_EXPECT(!in_flight());
+  request.directory = memory.directory;
+  request.file_starts.clear();
+  request.model_files.reset();
+  impl_->flight = std::make_unique<Impl::Flight>(request, states);
+  impl_->flight->nodes = memory;
+  begin_flight(states, source);
+}
+
+void BackgroundSaver::begin_flight(StateViews const& states, Source source) {
+  auto& comm = impl_->comm;
   Impl::Flight& f = *impl_->flight;
+  SaveRequest const& request = f.request;
   impl_->or_give_up([&] {
     std::string name;
     detail::collective_try(
@@ -287,7 +348,8 @@ void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states
           f.views = impl_->copy(request.plan, states);
         },
         [&] { detail::undo(name, !name.empty())(); });
-    f.temporary = comm::broadcast_bytes(comm, name, 0);
+    f.temporary = f.nodes ? f.nodes->directory / step_name(request.step)
+                          : fs::path(comm::broadcast_bytes(comm, name, 0));
     if (detail::shares_files(request))
       impl_->start_layout();
     else

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <unordered_map>
 
 #include "format/detail/chunk_reader.hpp"
@@ -152,6 +153,19 @@ void clear_padding(zero::PartitionPlan const& plan, Rank rank,
       clear(u, end[position(u)], zero::ShardOffset(plan.unit(u).shard_numel));
 }
 
+/// The shards of what a rank has of one layer: @p manifest and @p plan are those of the layer.
+void add_shards(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
+                std::set<int>& shards) {
+  auto const tensors = match(manifest, plan);
+  for (auto const& extent : plan.extents(rank)) {
+    auto const& tensor =
+        *tensors[position(extent.unit)][static_cast<std::size_t>(extent.parameter)];
+    std::int64_t const first = extent.parameter_offset.value(), end = first + extent.numel;
+    for (auto const& saved : tensor.extents)
+      if (saved.offset < end && first < saved.offset + saved.numel) shards.insert(saved.shard);
+  }
+}
+
 /// States of one layer: @p manifest and @p plan are those of the layer. Adds to @p report.
 void restore_layer(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
                    StateViews const& states, RestoreReport& report) {
@@ -214,6 +228,22 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
     restore_layer(*of_state, plan.of_extent(view.extent), rank, {view}, report);
   }
   return report;
+}
+
+std::vector<int> shards_of(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
+                           StateLayers const& layers) {
+  std::set<int> shards;
+  auto const reduced = manifest.reduced_manifests();
+  for (auto const& layer : layers) {
+    if (layer.extent == optim::Extent::elementwise) {
+      add_shards(manifest, plan, rank, shards);
+      continue;
+    }
+    for (auto const& one : reduced)
+      if (one.states[0] == layer.states[0])
+        add_shards(one, plan.of_extent(layer.extent), rank, shards);
+  }
+  return {shards.begin(), shards.end()};
 }
 
 zero::Engine::Fill weights_of(Manifest const& manifest, zero::PartitionPlan const& plan) {

@@ -354,6 +354,11 @@ SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
   return saved;
 }
 
+std::string manifest_of(SaveRequest const& request, StateLayers const& layers,
+                        fs::path const& directory, std::vector<WrittenShard> const& shards) {
+  return manifest_text(make_manifest(request, layers, directory, shards));
+}
+
 std::vector<std::string> prune(SaveRequest const& request) {
   std::vector<std::string> pruned;
   if (request.keep <= 0) return pruned;

@@ -41,6 +41,10 @@ WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const&
 SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
                         std::filesystem::path const& temporary,
                         std::vector<WrittenShard> const& shards);
+/// The text of the manifest of a save into @p directory.
+std::string manifest_of(SaveRequest const& request, StateLayers const& layers,
+                        std::filesystem::path const& directory,
+                        std::vector<WrittenShard> const& shards);
 /// Takes complete checkpoints out of sight (after a model-only checkpoint: others of that kind),
 /// oldest first, never the newest `keep` up to this step: later ones are of a branch that the run
 /// left when it went back. remove_trash() deletes them. @return their names

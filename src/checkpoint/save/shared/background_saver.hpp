@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "tessera/checkpoint/save/node_memory.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 
 namespace tessera::checkpoint {
@@ -42,6 +43,12 @@ class BackgroundSaver {
   /// @pre !in_flight(). The plan and the units of @p request outlive the save. @throws IoError on
   /// every rank
   void begin(SaveRequest const& request, StateViews const& states, Source source);
+  /// Begins a save to the memory of the nodes. Its phases are those of a save to disk; the second
+  /// one sends the shards. It counts when all ranks have compared all copies with their checksums.
+  /// An older checkpoint in memory stays until then. The request's directory, files, model and
+  /// `keep` have no effect.
+  void begin_in_memory(NodeMemory const& memory, SaveRequest request, StateViews const& states,
+                       Source source);
   bool in_flight() const;
   /// The step of the save in flight, or -1.
   std::int64_t step() const;
@@ -57,6 +64,8 @@ class BackgroundSaver {
   void finish_deletion();
 
  private:
+  void begin_flight(StateViews const& states, Source source);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

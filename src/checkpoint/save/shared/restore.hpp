@@ -32,6 +32,11 @@ struct RestoreReport {
 RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
                       StateViews const& states, comm::Collectives& comm);
 
+/// The shards that hold what @p rank of the plan reads of states of these layers, ascending.
+/// @throws DataError naming the tensor when the checkpoint is of another model than the plan
+std::vector<int> shards_of(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
+                           StateLayers const& layers);
+
 /// Reads ranges of the master weights of a checkpoint, as restore() does: for an engine that keeps
 /// no states. @throws DataError naming the tensor when the checkpoint is of another model than the
 /// plan, IoError and DataError while it reads
