@@ -310,6 +310,21 @@ void assign(RanksPerFile& ranks, ConfigTree const& value, std::string const& nam
   ranks.count = is_number ? count : 0;
 }
 
+ConfigTree to_tree(MemorySaveSteps steps) {
+  return steps.count == MemorySaveSteps::automatic ? ConfigTree("auto") : ConfigTree(steps.count);
+}
+
+/// A number from a run file, text from the command line.
+void assign(MemorySaveSteps& steps, ConfigTree const& value, std::string const& name) {
+  std::string const text = value.is_string() ? value.as_string() : value.dump();
+  std::int64_t count = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  bool const is_number = error == std::errc{} && end == text.data() + text.size() && count >= 0;
+  TESSERA_VALIDATE(is_number || text == "auto", UsageError, name, " is '", text,
+                   "'; give a number of steps, 0 for none, or auto");
+  steps.count = is_number ? count : MemorySaveSteps::automatic;
+}
+
 ConfigTree read_document(std::string const& file) {
   if (file.ends_with(".yaml") || file.ends_with(".yml")) return detail::read_yaml(file);
   return ConfigTree::read(file, ConfigTree::Syntax::relaxed);

@@ -343,6 +343,11 @@ void add_save(ArgumentRows& t) {
   t.add(&Arguments::save_total_limit, "save_total_limit",
         "keep only the newest N checkpoints; none: all")
       .at_least(1, "checkpoints");
+  t.add(&Arguments::memory_save_steps, "memory_save_steps",
+        "steps between checkpoints in the memory of the nodes, each with a copy on another node; "
+        "auto: as many as cost 1 % of the time; 0: none; needs tessera run (Tessera's own)")
+      .of_type(json)
+      .shown_as("number or auto");
   t.add(&Arguments::async_save, "async_save",
         "write checkpoints in the background; auto: if host memory has room for a snapshot of the "
         "state (Tessera's own)");

@@ -183,6 +183,7 @@ train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
   run.sequence = sequence_;
   run.recompute = choice.recompute;
   if (computes_on_device()) run.cudnn = train::planned_cudnn(request_.arguments);
+  run.memory_copies = train::copies_for_memory_saves(request_.arguments, request_.cluster.nodes);
   return run;
 }
 

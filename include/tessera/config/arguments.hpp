@@ -29,6 +29,12 @@ struct RanksPerFile {
   int count = 1;  ///< 0: all ranks of a node
   bool operator==(RanksPerFile const&) const = default;
 };
+/// Steps between checkpoints in the memory of the nodes.
+struct MemorySaveSteps {
+  static constexpr std::int64_t off = 0, automatic = -1;
+  std::int64_t count = off;
+  bool operator==(MemorySaveSteps const&) const = default;
+};
 /// Whether training continues while a checkpoint is written. automatic: if host memory has room for
 /// a snapshot of the state.
 enum class AsyncSave { automatic, on, off };
@@ -80,6 +86,9 @@ inline constexpr std::array enum_names<log::Level>{"debug", "info", "warning", "
 /// "node" or a number of ranks. @throws UsageError for anything else
 ConfigTree to_tree(RanksPerFile ranks);
 void assign(RanksPerFile& ranks, ConfigTree const& value, std::string const& name);
+/// "auto" or a number of steps. @throws UsageError for anything else
+ConfigTree to_tree(MemorySaveSteps steps);
+void assign(MemorySaveSteps& steps, ConfigTree const& value, std::string const& name);
 
 /// A DeepSpeed configuration, parsed once.
 struct DeepSpeedConfig {
@@ -225,6 +234,7 @@ struct TrainingArguments : EngineOptions {
   double save_steps = 500.0;
   std::optional<std::int64_t> save_total_limit;
   bool save_only_model = false;
+  MemorySaveSteps memory_save_steps;
   AsyncSave async_save = AsyncSave::automatic;
   RanksPerFile checkpoint_ranks_per_file;
   std::int64_t max_save_failures =

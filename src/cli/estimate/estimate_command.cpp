@@ -60,7 +60,8 @@ std::vector<Candidate> candidates(zero::EngineConfig const& config) {
 
 /// The sizes of a micro-batch: from the options, with run_clm.py's default for block_size.
 train::PlannedRun planned_run(config::TrainingArguments const& arguments,
-                              config::ResolvedConfig const& config, model::CausalLm const& model) {
+                              config::ResolvedConfig const& config, model::CausalLm const& model,
+                              int nodes) {
   constexpr std::int64_t default_block_size = 1024;
   train::PlannedRun run;
   run.engine = train::engine_config(config);
@@ -68,6 +69,7 @@ train::PlannedRun planned_run(config::TrainingArguments const& arguments,
   run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
   run.cudnn = train::planned_cudnn(arguments);
   train::check_space(config, run.space);
+  run.memory_copies = train::copies_for_memory_saves(arguments, nodes);
   run.rows = config.micro_batch_size;
   run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
   TESSERA_VALIDATE(run.sequence <= model.max_positions(), ConfigError, "block_size is ",
@@ -98,6 +100,7 @@ ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
                          {"attention_workspace", bytes(c.plan.attention_workspace)},
                          {"activations", bytes(c.plan.activations)},
                          {"host_checkpoints", bytes(c.plan.host_checkpoints)},
+                         {"memory_saves", bytes(c.plan.memory_saves)},
                          {"total", bytes(c.plan.total())},
                          {"host", bytes(c.plan.in_host())},
                          {"nvme", bytes(s.swapped)}};
@@ -161,7 +164,7 @@ void estimate_model(EstimateArguments const& a) {
   auto const model = model::make_model(model_config, options(config));
   auto const sharded_config = with_sharding(config);
   auto const sharded = model::make_model(model_config, options(sharded_config));
-  auto run = planned_run(arguments, config, *model);
+  auto run = planned_run(arguments, config, *model, a.hardware.nodes);
   std::optional<std::int64_t> limit;
   if (!a.memory.empty()) limit = parse_size(a.memory);
   auto plans = candidates(run.engine);

@@ -39,6 +39,12 @@ SavePolicy::SavePolicy(Options const& options, Parts const& parts, MakeRequest m
       saver_(parts.comm, options.copy_threads) {
   if (options_.async == config::AsyncSave::on && !parts_.engine.state_is_snapshot())
     saver_.reserve(parts_.engine.plan(), layers_of(parts_.engine));  // not only at the first save
+  if (!options_.memory) return;
+  checkpoint::require_memory(
+      *options_.memory,
+      checkpoint::BackgroundSaver::snapshot_bytes(parts_.engine.plan(), layers_of(parts_.engine)),
+      parts_.engine.state_is_snapshot() ? 0 : 1, parts_.comm);
+  memory_schedule_.emplace(options_.memory_steps, options_.first_step);
 }
 
 /// Half of the memory that is left is enough for the snapshots of all ranks of this node.
@@ -80,6 +86,13 @@ bool SavePolicy::saves_in_background() {
   return *background_;
 }
 
+/// The checkpoints on disk remain, so the run continues.
+void SavePolicy::memory_save_failed(std::int64_t step, Error const& error) {
+  parts_.log.error(concat("saving step ", step, " to memory failed: ", error.what(),
+                          "; training continues, and the next one is due in ",
+                          memory_schedule_->interval(), " steps"));
+}
+
 /// A save that fails leaves the run and the older checkpoints unchanged; too many in a row end the
 /// run. A state that is not finite ends it immediately.
 void SavePolicy::count_failures(std::int64_t step, std::function<void()> const& phase) {
@@ -98,24 +111,33 @@ void SavePolicy::count_failures(std::int64_t step, std::function<void()> const& 
   } catch (ConfigError const& e) {  // the state is not finite
     failed(e);
     throw;
+  } catch (DataError const& e) {  // a copy in memory that was written or received damaged
+    if (!flight_.in_memory) throw;
+    memory_save_failed(step, e);
   } catch (IoError const& e) {
-    failed(e);
-    if (failures_ > options_.max_failures) throw;
-    parts_.log.error(concat("saving step ", step, " failed: ", e.what(),
-                            "; training continues, older checkpoints are unchanged (failure ",
-                            failures_, " of at most ", options_.max_failures, " in a row)"));
+    if (flight_.in_memory) {
+      memory_save_failed(step, e);
+    } else {
+      failed(e);
+      if (failures_ > options_.max_failures) throw;
+      parts_.log.error(concat("saving step ", step, " failed: ", e.what(),
+                              "; training continues, older checkpoints are unchanged (failure ",
+                              failures_, " of at most ", options_.max_failures, " in a row)"));
+    }
   }
   blocked_ += std::chrono::steady_clock::now() - started;
 }
 
 void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
   if (saver_.in_flight()) {
-    parts_.log.info(
-        fmt::format("saving step {} waits for the save of step {} to finish; a larger --save_steps "
-                    "avoids this",
-                    step, saver_.step()));
+    if (!flight_.in_memory)
+      parts_.log.info(
+          fmt::format("saving step {} waits for the save of step {} to finish; a larger "
+                      "--save_steps avoids this",
+                      step, saver_.step()));
     finish();
   }
+  flight_ = {};
   bool const background = mode == SaveMode::background && saves_in_background();
   if (!background) parts_.status.update(StatusFile::State::saving, step, options_.total_steps);
   parts_.status.set(
@@ -129,10 +151,26 @@ void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
                             ? checkpoint::BackgroundSaver::Source::snapshot
                             : checkpoint::BackgroundSaver::Source::in_place;
     auto const request = make_request_(step, content);
-    model_only_ = request.model_files && request.model_files->only_model;
-    made_progress_ = request.skipped_in_a_row == 0;
-    saver_.begin(request, model_only_ ? weights_of(states) : states, source);
+    flight_.model_only = request.model_files && request.model_files->only_model;
+    flight_.made_progress = request.skipped_in_a_row == 0;
+    saver_.begin(request, flight_.model_only ? weights_of(states) : states, source);
     if (!background) completed(saver_.finish(), step);
+  });
+}
+
+void SavePolicy::save_to_memory(std::int64_t step, double step_seconds) {
+  if (!memory_schedule_) return;
+  memory_schedule_->step_took(step_seconds);
+  if (saver_.in_flight() || !memory_schedule_->due(step)) return;
+  memory_schedule_->begins(step);
+  flight_ = {.in_memory = true};
+  auto const states = parts_.engine.state();
+  count_failures(step, [&] {
+    auto const source = parts_.engine.state_is_snapshot()
+                            ? checkpoint::BackgroundSaver::Source::in_place
+                            : checkpoint::BackgroundSaver::Source::snapshot;
+    saver_.begin_in_memory(*options_.memory, make_request_(step, SaveContent::resumable), states,
+                           source);
   });
 }
 
@@ -151,11 +189,33 @@ void SavePolicy::finish() {
   count_failures(step, [&] { completed(saver_.finish(), step); });
 }
 
+/// Work of the host takes cores from training, so it counts in full; next to a device only the
+/// time that training has waited.
+void SavePolicy::completed_in_memory(checkpoint::SavedCheckpoint const& saved, std::int64_t step) {
+  std::int64_t const before = memory_schedule_->interval();
+  memory_schedule_->cost(comm::all_reduce_value(
+      parts_.comm, parts_.engine.state_is_snapshot() ? saved.stall_seconds : saved.work_seconds,
+      comm::ReduceOp::max));
+  std::int64_t const interval = memory_schedule_->interval();
+  parts_.status.set("memory_save", ConfigTree::object()
+                                       .set("step", step)
+                                       .set("interval", interval)
+                                       .set("seconds", saved.seconds)
+                                       .set("stall_seconds", saved.stall_seconds)
+                                       .set("bytes", saved.bytes));
+  if (interval != before)
+    parts_.log.info(fmt::format(
+        "checkpoints in memory every {} (--memory_save_steps auto): one took {:.3g} s and blocked "
+        "training for {:.3g} s",
+        counted(interval, "step"), saved.seconds, saved.stall_seconds));
+}
+
 void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_t step) {
+  if (flight_.in_memory) return completed_in_memory(saved, step);
   failures_ = 0;
   last_failure_.clear();
-  if (!model_only_) last_saved_ = step;
-  if (!model_only_ && made_progress_) last_progress_ = step;
+  if (!flight_.model_only) last_saved_ = step;
+  if (!flight_.model_only && flight_.made_progress) last_progress_ = step;
   parts_.deadline.save_took(std::chrono::duration<double>(saved.work_seconds));
   parts_.status.set("save", ConfigTree::object()
                                 .set("step", step)
@@ -163,10 +223,10 @@ void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_
                                 .set("stall_seconds", saved.stall_seconds)
                                 .set("bytes", saved.bytes)
                                 .set("state", "done"));
-  if (!model_only_) parts_.status.checkpoint_saved(saved.directory.filename().string());
+  if (!flight_.model_only) parts_.status.checkpoint_saved(saved.directory.filename().string());
   parts_.log.checkpoint(
       step, saved,
-      model_only_ ? RunLog::CheckpointKind::model_only : RunLog::CheckpointKind::resumable);
+      flight_.model_only ? RunLog::CheckpointKind::model_only : RunLog::CheckpointKind::resumable);
 }
 
 checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,

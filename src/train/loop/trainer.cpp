@@ -18,12 +18,14 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
+#include "tessera/topology/launcher.hpp"
 #include "tessera/topology/rank_groups.hpp"
 #include "tessera/train/generate/text_generation.hpp"
 #include "tessera/train/loop/model_export.hpp"
 #include "tessera/train/loop/save_policy.hpp"
 #include "tessera/train/loop/training_loop.hpp"
 #include "tessera/train/report/used_paths.hpp"
+#include "tessera/train/setup/node_memory.hpp"
 #include "tessera/train/setup/reference_model.hpp"
 #include "tessera/train/setup/training_setup.hpp"
 #include "tessera/train/step/flops_table.hpp"
@@ -385,14 +387,16 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   auto const& arguments = job_.arguments;
   std::int64_t const total = run.sampler->total_steps(), first = run.state.first_step;
   auto const verifier = make_verifier(job_, run);
-  SavePolicy saves(
-      {arguments.async_save, arguments.max_save_failures, job_.session.info().local_size,
-       memory::Runtime::threads(), total, save_check(verifier.get())},
-      {job_.comm, *run.engine, job_.status, log, deadline_},
-      [&](std::int64_t step, SaveContent content) {
-        return save_request(job_, run, step, content);
-      });
-  if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step, run.state.skipped_in_a_row);
+  SavePolicy saves({arguments.async_save, arguments.max_save_failures,
+                    job_.session.info().local_size, memory::Runtime::threads(), total,
+                    save_check(verifier.get()),
+                    node_memory(arguments, job_.session, topology::process_environment()),
+                    arguments.memory_save_steps, first},
+                   {job_.comm, *run.engine, job_.status, log, deadline_},
+                   [&](std::int64_t step, SaveContent content) {
+                     return save_request(job_, run, step, content);
+                   });
+  if (run.saved_step >= 0) saves.resumed_from(run.saved_step, run.state.skipped_in_a_row);
   PassTimer timer(*run.compute, run.model->units().size() - 2);
   auto of_step = step_options(arguments, run);
   of_step.between_layers = layer_check(between.stop_check, run);

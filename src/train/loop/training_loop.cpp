@@ -69,6 +69,7 @@ Outcome TrainingLoop::run_steps() {
     if (requests.stop != 0 && step < total) return stop(step, requests.stop);
     if (requests.save && step < total && !parts_.saves.covers(step))
       save(step, SaveMode::background, SaveContent::resumable);
+    if (step < total) parts_.saves.save_to_memory(step, requests.seconds);
     parts_.deadline.step_took(Clock::now() - started - (parts_.saves.blocked() - blocked_before));
   }
   return finish(total);

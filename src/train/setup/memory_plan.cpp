@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/comm/base/planning_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
@@ -17,6 +18,7 @@
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/zero/layout/parameter_subset.hpp"
+#include "tessera/zero/layout/saved_states.hpp"
 
 namespace tessera::train {
 namespace {
@@ -100,11 +102,21 @@ class Planned {
       std::size_t const before = MemoryTracker::of_process().current_total();
       (void)engine_->state();
       plan.saving = memory::take_recent_peak() - before;
+      plan.memory_saves = memory_saves();
+      if (plan.memory_saves > 0) plan.host.bytes[Purpose::workspace] += plan.memory_saves;
     }
     return plan;
   }
 
  private:
+  /// Files, and the snapshot that they are written from.
+  std::size_t memory_saves() const {
+    if (run_.memory_copies == 0) return 0;
+    int const copies = run_.memory_copies + (engine_->state_is_snapshot() ? 0 : 1);
+    auto const layers = checkpoint::layers_of(zero::saved_states(engine_->config()));
+    return static_cast<std::size_t>(copies) *
+           checkpoint::BackgroundSaver::snapshot_bytes(engine_->plan(), layers);
+  }
   std::size_t pass(memory::Pass kind) {
     model::PlannedPass const planned{.kind = kind,
                                      .rows = run_.rows,
@@ -143,6 +155,11 @@ std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments cons
   bool const portable = arguments.device_attention == kernels::DeviceAttention::portable;
   if (arguments.use_cpu || portable || !arguments.device_memory.empty()) return std::nullopt;
   return kernels::CudnnDevice{.deterministic = arguments.deterministic};
+}
+
+int copies_for_memory_saves(config::TrainingArguments const& arguments, int nodes) {
+  bool const off = arguments.memory_save_steps.count == config::MemorySaveSteps::off;
+  return off ? 0 : checkpoint::memory_copies(nodes);
 }
 
 MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run) {

@@ -17,6 +17,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
+#include "tessera/topology/launcher.hpp"
 #include "tessera/topology/rank_groups.hpp"
 #include "tessera/train/report/used_paths.hpp"
 #include "tessera/train/setup/activation_memory.hpp"
@@ -24,7 +25,9 @@
 #include "tessera/train/setup/device_choice.hpp"
 #include "tessera/train/setup/engine_config.hpp"
 #include "tessera/train/setup/memory_plan.hpp"
+#include "tessera/train/setup/node_memory.hpp"
 #include "tessera/train/setup/training_data.hpp"
+#include "tessera/zero/layout/saved_states.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -178,7 +181,8 @@ void TrainingSetup::make_model() {
 
 /// Takes the lock of the output directory and decides what to start from.
 StartingPoint TrainingSetup::open_directory() {
-  auto start = prepare_run_directory(job_.arguments, job_.comm, run_.lock);
+  memory_ = node_memory(job_.arguments, job_.session, topology::process_environment());
+  disk_ = prepare_run_directory(job_.arguments, job_.comm, run_.lock);
   job_.status.update(StatusFile::State::starting, 0, 0);
   if (run_.lock && !run_.lock->replaced().empty())
     log::info("the previous job in " + job_.arguments.output_dir.string() +
@@ -191,7 +195,7 @@ StartingPoint TrainingSetup::open_directory() {
       if (notes != &config.notes_on_cpus || memory::Runtime::device() < 0)
         for (auto const& note : *notes) log::info("note: " + note);
   }
-  return start;
+  return newest();
 }
 
 /// --auto_find_batch_size: a smaller micro-batch, as Trainer finds it; the batch of a step shrinks
@@ -322,12 +326,35 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
 }
 
 void TrainingSetup::load_weights(StartingPoint const& start) {
-  if (!start.checkpoint.empty() && job_.arguments.do_train) return restore(start);
-  if (!start.checkpoint.empty())
+  if (start.checkpoint.empty()) {
+    start_fresh();
+  } else if (job_.arguments.do_train) {
+    restore(start);
+  } else {
     load_checkpoint_weights(start);
-  else
-    initialize_weights(start_values());
-  name_run(nullptr);
+    name_run(nullptr, start);
+  }
+  if (memory_) checkpoint::forget_after(*memory_, run_.state.first_step - 1, job_.comm);
+}
+
+void TrainingSetup::start_fresh() {
+  initialize_weights(start_values());
+  name_run(nullptr, {});
+}
+
+StartingPoint TrainingSetup::newest() {
+  return memory_ ? newer_of(disk_, *memory_, memory_before_, job_.comm) : disk_;
+}
+
+/// Takes the next one when reading has shown damage of @p at.
+StartingPoint TrainingSetup::newest_after_damage(StartingPoint const& at, std::int64_t step) {
+  if (at.memory) {
+    memory_before_ = step;
+  } else {
+    refused_.push_back(step);
+    disk_ = fall_back(job_.arguments, refused_, job_.comm);
+  }
+  return newest();
 }
 
 zero::Engine::Fill TrainingSetup::start_values() {
@@ -411,61 +438,80 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
 /// to an older checkpoint.
 void TrainingSetup::restore(StartingPoint const& start) {
   auto const began = Clock::now();
-  std::vector<std::int64_t> refused;
   if (run_.weights->frozen_plan().parameter_count() > 0) initialize_weights(start_values());
   for (StartingPoint at = start;;) {
-    auto const manifest = checkpoint::read_manifest(at.checkpoint, job_.comm);
+    auto const manifest =
+        at.memory ? at.memory->manifest : checkpoint::read_manifest(at.checkpoint, job_.comm);
     check_model(manifest);
     check_frozen(manifest);
     check_optimizer(manifest, run_.weights->config().optimizer);
-    ResumeChanges changes;
-    comm::run_on_ranks(job_.comm, job_.is_root(), [&] { changes = find_changes(manifest); });
     try {
-      auto const restored = read_states(manifest, *run_.engine, job_.comm);
-      check_finite(restored.nonfinite, at);
-      name_run(&manifest);
-      auto const engine = read_trainer_state(manifest.trainer_state, run_.state);
-      run_.engine->load_state(engine.optimizer_steps, engine.scaler);
-      run_.state.tokens = manifest.tokens;
-      run_.state.samples = manifest.samples;
-      run_.state.first_step = manifest.step + 1;
-      run_.resumed_step = manifest.step;
-      if (job_.is_root()) log_changes(manifest, changes);
-      if (!at.note.empty() && job_.is_root()) log::info(at.note);
-      auto const& optimizer = run_.weights->config().optimizer;
-      if (job_.is_root() && optimizer_states(manifest) != optimizer.state_names())
-        log::info(concat(at.checkpoint.string(), " has no optimizer states; those of ",
-                         optimizer.algorithm, " start at zero"));
+      resume(at, manifest);
       job_.status.set("restore_seconds", seconds_since(began));
       return;
     } catch (DataError const& e) {
       if (!at.may_fall_back) throw;
-      refused.push_back(manifest.step);
-      StartingPoint const next = fall_back(job_.arguments, refused, job_.comm);
-      if (next.checkpoint.empty())
+      StartingPoint const next = newest_after_damage(at, manifest.step);
+      bool const fresh = next.checkpoint.empty() && refused_.empty();  // all were in memory
+      if (next.checkpoint.empty() && !fresh)
         throw DataError(concat(e.what(), "; there is no other complete checkpoint in ",
                                job_.arguments.output_dir.string()));
       if (job_.is_root())
-        log::warning(concat(at.checkpoint.string(), " is damaged (", e.what(),
-                            "); trying an older checkpoint"));
+        log::warning(concat(at.checkpoint.string(), " is damaged (", e.what(), "); ",
+                            fresh ? "starting from the first step" : "trying an older checkpoint"));
+      if (fresh) return start_fresh();
       at = next;
     }
   }
 }
 
+/// @throws DataError when the data is damaged
+void TrainingSetup::resume(StartingPoint const& at, checkpoint::Manifest const& manifest) {
+  ResumeChanges changes;
+  comm::run_on_ranks(job_.comm, job_.is_root(), [&] { changes = find_changes(manifest); });
+  std::vector<fs::path> fetched;
+  if (at.memory)
+    fetched = checkpoint::fetch_shards(
+        *at.memory, *memory_, run_.engine->plan(),
+        checkpoint::layers_of(zero::saved_states(run_.engine->config())), job_.comm);
+  auto const restored = read_states(manifest, *run_.engine, job_.comm);
+  std::error_code ignored;
+  for (auto const& file : fetched) fs::remove(file, ignored);
+  check_finite(restored.nonfinite, at);
+  name_run(&manifest, at);
+  auto const engine = read_trainer_state(manifest.trainer_state, run_.state);
+  run_.engine->load_state(engine.optimizer_steps, engine.scaler);
+  run_.state.tokens = manifest.tokens;
+  run_.state.samples = manifest.samples;
+  run_.state.first_step = manifest.step + 1;
+  run_.resumed_step = manifest.step;
+  run_.saved_step = at.memory ? at.disk_step : manifest.step;
+  if (job_.is_root()) log_changes(manifest, changes);
+  if (!at.note.empty() && job_.is_root()) log::info(at.note);
+  auto const& optimizer = run_.weights->config().optimizer;
+  if (job_.is_root() && optimizer_states(manifest) != optimizer.state_names())
+    log::info(concat(at.checkpoint.string(), " has no optimizer states; those of ",
+                     optimizer.algorithm, " start at zero"));
+}
+
 /// A run keeps its id as long as it resumes in its own directory.
-void TrainingSetup::name_run(checkpoint::Manifest const* resumed) {
+void TrainingSetup::name_run(checkpoint::Manifest const* resumed, StartingPoint const& at) {
   auto& state = run_.state;
   if (job_.is_root()) {
-    bool const own = resumed && fs::weakly_canonical(resumed->directory).parent_path() ==
-                                    fs::weakly_canonical(job_.arguments.output_dir / "checkpoints");
+    auto const is_own = [&](fs::path const& directory) {
+      return fs::weakly_canonical(directory).parent_path() ==
+             fs::weakly_canonical(job_.arguments.output_dir / "checkpoints");
+    };
+    bool const own = resumed && (at.memory || is_own(resumed->directory));
     bool const named = own && !resumed->run_id.empty() && resumed->run_id != "imported";
     state.run_id = named ? resumed->run_id : new_run_id();
     if (resumed)
       state.resumed_from.set("run_id", resumed->run_id)
           .set("step", resumed->step)
           .set("checkpoint", resumed->directory.string());
-    if (own) run_.own_checkpoint = resumed->directory.filename().string();
+    fs::path const& on_disk = at.memory ? disk_.checkpoint : at.checkpoint;
+    if (own && !on_disk.empty() && is_own(on_disk))
+      run_.own_checkpoint = on_disk.filename().string();
     job_.status.set("run_id", state.run_id);
     if (resumed) job_.status.set("resumed_from", state.resumed_from);
   }

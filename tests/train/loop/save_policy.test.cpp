@@ -18,8 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Saves : ::testing::Test {
-  SavePolicy policy(config::AsyncSave async, std::int64_t max_failures = 1) {
-    return {{.async = async, .max_failures = max_failures, .total_steps = 9},
+  SavePolicy policy(config::AsyncSave async, std::int64_t max_failures = 1,
+                    std::optional<checkpoint::NodeMemory> memory = {}) {
+    return {{.async = async,
+             .max_failures = max_failures,
+             .total_steps = 9,
+             .memory = std::move(memory),
+             .memory_steps = {2}},
             {*run.comm, *run.engine, status, log, deadline},
             [this](std::int64_t step, SaveContent content) {
               checkpoint::SaveRequest request{.directory = output() / "checkpoints",
@@ -98,6 +103,60 @@ TEST_F(Saves, ASnapshotKeepsTheStateOfItsStep) {
     return ConfigTree::read(checkpoint(step) / "manifest.json").at("tensors").dump();
   };
   EXPECT_EQ(checksums(1), checksums(2)) << "what changed after the save began is not in it";
+}
+
+TEST_F(Saves, SavesToMemoryWhenNoSaveToDiskIsInFlight) {
+  checkpoint::NodeMemory const memory{output() / "memory", {0}};
+  auto saves = policy(config::AsyncSave::on, 1, memory);
+  auto const advance = [&] {
+    if (!saves.disk_busy()) saves.advance();
+  };
+  auto const in_memory = [&] {
+    std::int64_t step = -1;
+    if (auto const found = checkpoint::find_generation(memory, {}, *run.comm))
+      step = found->manifest.step;
+    return step;
+  };
+  saves.save_to_memory(1, 0.1);
+  EXPECT_EQ(in_memory(), -1) << "none is due";
+  saves.save(2, SaveMode::background, SaveContent::regular);
+  saves.save_to_memory(2, 0.1);
+  EXPECT_TRUE(becomes_true([&] {
+    advance();
+    return saves.last_saved_step() == 2;
+  }));
+  EXPECT_EQ(in_memory(), -1) << "the save to disk was in flight";
+  saves.save_to_memory(3, 0.1);
+  EXPECT_FALSE(saves.covers(3)) << "a checkpoint in memory ends with its nodes";
+  EXPECT_TRUE(becomes_true([&] {
+    advance();
+    return in_memory() == 3;
+  }));
+  EXPECT_EQ(saves.last_saved_step(), 2);
+  EXPECT_FALSE(fs::exists(checkpoint(3)));
+  saves.save_to_memory(5, 0.1);
+  saves.save(5, SaveMode::wait, SaveContent::regular);  // waits for the one in memory
+  EXPECT_EQ(in_memory(), 5);
+  EXPECT_EQ(saves.last_saved_step(), 5);
+  status.finish({StatusFile::State::done, 0, "", -1, ""});
+  auto const said = ConfigTree::read(output() / "status.json").at("memory_save");
+  EXPECT_EQ(said.at("step").as_int(), 5);
+  EXPECT_EQ(said.at("interval").as_int(), 2);
+}
+
+TEST_F(Saves, ASaveToMemoryThatFailsIsNotTheEnd) {
+  checkpoint::NodeMemory const memory{output() / "memory", {0}};
+  auto saves = policy(config::AsyncSave::on, 0, memory);
+  fs::remove_all(output() / "memory");
+  run.files.write("memory", "a file");
+  saves.save_to_memory(2, 0.1);
+  EXPECT_EQ(saves.last_failure(), "") << "of saves to disk";
+  fs::remove(output() / "memory");
+  saves.save_to_memory(3, 0.1);
+  saves.save_to_memory(4, 0.1);
+  saves.finish();
+  ASSERT_TRUE(checkpoint::find_generation(memory, {}, *run.comm));
+  EXPECT_EQ(checkpoint::find_generation(memory, {}, *run.comm)->manifest.step, 4);
 }
 
 TEST_F(Saves, SurvivesFailuresUpToTheLimit) {

@@ -200,6 +200,32 @@ TEST(MemoryPlan, CountsBothSpacesOfAnOffload) {
   EXPECT_EQ(offloaded.saving, 0u);
 }
 
+TEST(MemoryPlan, CountsCheckpointsInMemory) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  config::TrainingArguments arguments;
+  EXPECT_EQ(copies_for_memory_saves(arguments, 4), 0);
+  arguments.memory_save_steps.count = config::MemorySaveSteps::automatic;
+  EXPECT_EQ(copies_for_memory_saves(arguments, 1), 2) << "two checkpoints";
+  EXPECT_EQ(copies_for_memory_saves(arguments, 4), 4) << "and copies of another node's";
+  for (auto const space : {memory::MemorySpace::device, memory::MemorySpace::host}) {
+    PlannedRun run{.ranks = 4, .space = space, .rows = rows, .sequence = length};
+    run.engine.partition = zero::partition_of(2);
+    run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+    (void)plan_memory(*model, run);  // the first plan counts what a process allocates once
+    auto const without = plan_memory(*model, run);
+    run.memory_copies = 4;
+    auto const with = plan_memory(*model, run);
+    auto const on_device = space == memory::MemorySpace::device;
+    auto const& states = on_device ? without.device : without.host;
+    std::size_t const copies = on_device ? 4 : 5;  // states of the host need a snapshot, too
+    EXPECT_EQ(with.memory_saves, copies * 3 * states.bytes.at(memory::Purpose::master_weights));
+    EXPECT_EQ(with.host.total(), without.host.total() + with.memory_saves);
+    EXPECT_EQ(with.device.total(), without.device.total());
+    EXPECT_EQ(with.total(), without.total() + with.memory_saves);
+    EXPECT_EQ(with.in_host(), without.in_host() + (on_device ? with.memory_saves : 0));
+  }
+}
+
 TEST(MemoryPlan, CountsTheWorkspaceOfCudnnsAttention) {
   ConfigTree config = medium_gpt2();
   config.set("n_embd", 256).set("n_head", 4);

@@ -150,6 +150,7 @@ TEST(ResumeChanges, EveryOptionIsKnown) {
                                                                 "save_steps",
                                                                 "save_total_limit",
                                                                 "save_only_model",
+                                                                "memory_save_steps",
                                                                 "async_save",
                                                                 "checkpoint_ranks_per_file",
                                                                 "max_save_failures",

@@ -54,6 +54,7 @@ struct TrainingRun {
   optim::Schedule schedule;              ///< with --do_train
   TrainingState state;
   std::int64_t resumed_step = -1;  ///< step of the checkpoint that was restored; -1: none
+  std::int64_t saved_step = -1;    ///< step of the newest checkpoint on disk; -1: none
   std::string own_checkpoint;      ///< its name, if it is of this run directory; rank 0
   bool starts_over = false;        ///< --overwrite_output_dir without a checkpoint to resume from
 

@@ -10,9 +10,11 @@
 #include <string>
 
 #include "tessera/checkpoint/save/background_saver.hpp"
+#include "tessera/checkpoint/save/node_memory.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
+#include "tessera/train/loop/memory_schedule.hpp"
 #include "tessera/train/report/run_log.hpp"
 #include "tessera/train/report/status_file.hpp"
 #include "tessera/train/setup/training_run.hpp"
@@ -45,6 +47,9 @@ class SavePolicy {
     /// Called on every rank with the states that a save is about to write; what it throws ends the
     /// run. Null: nothing is checked.
     std::function<void(std::int64_t step, checkpoint::StateViews const& states)> check{};
+    std::optional<checkpoint::NodeMemory> memory{};  ///< checkpoints there, too; none: only on disk
+    config::MemorySaveSteps memory_steps{};
+    std::int64_t first_step = 1;  ///< where this start of the run begins
   };
   /// The request of a save of step @p step, made when the save begins.
   using MakeRequest =
@@ -57,11 +62,16 @@ class SavePolicy {
     RunLog& log;
     Deadline& deadline;
   };
-  /// Takes the memory of a snapshot now with AsyncSave::on. @throws OutOfMemoryError
+  /// Takes the memory of a snapshot now with AsyncSave::on. @throws OutOfMemoryError also when the
+  /// checkpoints in memory do not fit into it. Collective.
   SavePolicy(Options const& options, Parts const& parts, MakeRequest make_request);
 
   /// Saves; waits first for a save that is in flight. Collective.
   void save(std::int64_t step, SaveMode mode, SaveContent content);
+  /// Begins a save to the memory of the nodes if one is due after @p step and no save is in flight.
+  /// It is never the reason for the end of the run, except for a state that is not finite.
+  /// Collective. @param step_seconds  mean over the ranks
+  void save_to_memory(std::int64_t step, double step_seconds);
   /// The next phase of the save in flight, if there is one. @pre disk_busy() on no rank.
   /// Collective.
   void advance();
@@ -70,7 +80,9 @@ class SavePolicy {
 
   bool disk_busy() const { return saver_.disk_works(); }
   /// A resumable checkpoint of @p step is written or in flight.
-  bool covers(std::int64_t step) const { return last_saved_ == step || saver_.step() == step; }
+  bool covers(std::int64_t step) const {
+    return last_saved_ == step || (saver_.step() == step && !flight_.in_memory);
+  }
   /// Step of the newest resumable checkpoint; -1: none.
   std::int64_t last_saved_step() const { return last_saved_; }
   /// Step of the newest resumable checkpoint whose last step updated the weights; -1: none.
@@ -89,15 +101,21 @@ class SavePolicy {
   bool is_worth_a_snapshot() const;
   bool snapshot_fits() const;
   void count_failures(std::int64_t step, std::function<void()> const& phase);
+  void memory_save_failed(std::int64_t step, Error const& error);
   void completed(checkpoint::SavedCheckpoint const& saved, std::int64_t step);
+  void completed_in_memory(checkpoint::SavedCheckpoint const& saved, std::int64_t step);
 
   Options options_;
   Parts parts_;
   MakeRequest make_request_;
   checkpoint::BackgroundSaver saver_;
   std::optional<bool> background_;  ///< once decided
-  bool model_only_ = false;         ///< the save in flight
-  bool made_progress_ = true;       ///< its last step
+  struct Flight {
+    bool in_memory = false, model_only = false;
+    bool made_progress = true;  ///< its last step
+  };
+  Flight flight_;  ///< the last save that has begun
+  std::optional<MemorySchedule> memory_schedule_;
   std::int64_t last_saved_ = -1, last_progress_ = -1;
   std::int64_t failures_ = 0;  ///< in a row
   std::string last_failure_;

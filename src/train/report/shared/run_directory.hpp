@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/save/node_memory.hpp"
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/train/report/run_lock.hpp"
@@ -21,6 +22,9 @@ struct StartingPoint {
   /// If reading shows damage: true: an older checkpoint may replace it; false: the user named this
   /// one.
   bool may_fall_back = false;
+  /// The checkpoint is in the memory of the nodes; `checkpoint` is the part of this rank's node.
+  std::optional<checkpoint::Generation> memory{};
+  std::int64_t disk_step = -1;  ///< with `memory`: step of the newest checkpoint on disk; -1: none
 };
 
 /// Creates the directory, writes a test file, and applies the rules of run_clm.py: a directory with

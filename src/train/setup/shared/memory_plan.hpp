@@ -31,15 +31,18 @@ struct MemoryPlan {
   std::size_t activations = 0;          ///< and workspaces, of the largest micro-batch
   std::size_t attention_workspace = 0;  ///< the workspace of cuDNN on a device
   std::size_t host_checkpoints = 0;     ///< with cpu_checkpointing, in host memory
+  std::size_t memory_saves = 0;         ///< with --memory_save_steps, in host memory
   PlannedSpace device, host;            ///< all of it; the host's with pinned memory
   std::size_t saving = 0;               ///< more host memory while a checkpoint is written
 
   std::size_t total() const {
     return states.weights + states.gradients + states.master_weights + states.optimizer_state +
-           states.buffers + activations + attention_workspace + host_checkpoints;
+           states.buffers + activations + attention_workspace + host_checkpoints + memory_saves;
   }
   /// The part of it in host memory, where the model computes on a device.
-  std::size_t in_host() const { return states.offloaded + host_checkpoints; }
+  std::size_t in_host() const {
+    return states.offloaded + host_checkpoints + (device.total() > 0 ? memory_saves : 0);
+  }
 };
 
 /// The part of a run that decides its memory.
@@ -53,7 +56,11 @@ struct PlannedRun {
   Recompute recompute = Recompute::none;
   bool cpu_checkpointing = false;
   std::optional<kernels::CudnnDevice> cudnn{};  ///< none: other kernels compute attention
+  int memory_copies = 0;                        ///< copies_for_memory_saves()
 };
+
+/// How often a rank's states are in files in memory with --memory_save_steps; 0 without.
+int copies_for_memory_saves(config::TrainingArguments const& arguments, int nodes);
 
 /// What cuDNN computes in a run on GPUs, as of Hopper; none where the options exclude it.
 std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments const& arguments);

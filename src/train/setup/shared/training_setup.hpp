@@ -1,11 +1,16 @@
 #pragma once
 /// Makes a run that can begin from arguments: model, output directory, data, engine, weights.
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/save/node_memory.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/train/report/run_directory.hpp"
@@ -44,13 +49,17 @@ class TrainingSetup {
   void log_summary(StartingPoint const& start) const;
   void load_weights(StartingPoint const& start);
   void restore(StartingPoint const& start);
+  void resume(StartingPoint const& at, checkpoint::Manifest const& manifest);
+  StartingPoint newest();
+  StartingPoint newest_after_damage(StartingPoint const& at, std::int64_t step);
   void check_finite(std::vector<checkpoint::NonFinite> const& found, StartingPoint const& at);
   void load_checkpoint_weights(StartingPoint const& start);
   void initialize_weights(zero::Engine::Fill const& fill);
   zero::Engine::Fill start_values();
   void make_model();
   void check_frozen(checkpoint::Manifest const& manifest) const;
-  void name_run(checkpoint::Manifest const* resumed);
+  void start_fresh();
+  void name_run(checkpoint::Manifest const* resumed, StartingPoint const& at);
   void check_model(checkpoint::Manifest const& manifest) const;
   ResumeChanges find_changes(checkpoint::Manifest const& manifest) const;
   void log_changes(checkpoint::Manifest const& manifest, ResumeChanges const& changes) const;
@@ -59,6 +68,11 @@ class TrainingSetup {
   PartMakers makers_;
   TrainingRun run_;
   std::size_t activation_bytes_ = 0, host_checkpoint_bytes_ = 0;
+  std::optional<checkpoint::NodeMemory> memory_;  ///< with --memory_save_steps
+  StartingPoint disk_;                            ///< what the run starts from without memory
+  /// Checkpoints whose data was damaged: steps on disk; in memory those from this step on.
+  std::vector<std::int64_t> refused_;
+  std::int64_t memory_before_ = std::numeric_limits<std::int64_t>::max();
 };
 
 /// Every option with its value and origin, what it resolves to, and the DeepSpeed configuration as
