@@ -22,6 +22,7 @@
 #include "launch/run_program.hpp"
 #include "recovery/failure.hpp"
 #include "recovery/job_step.hpp"
+#include "recovery/memory_directory.hpp"
 #include "recovery/node_pool.hpp"
 #include "recovery/run_history.hpp"
 #include "recovery/run_watch.hpp"
@@ -32,6 +33,7 @@
 #include "tessera/core/files.hpp"
 #include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/train/setup/node_memory.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -148,6 +150,10 @@ class Supervisor {
       say(concat("node ", host, " is not used: it computed wrong results (", history_file, ")"));
       pool_.exclude(host);
     }
+    if (!arguments_.do_train || arguments_.memory_save_steps.count == config::MemorySaveSteps::off)
+      return;
+    memory_.emplace();
+    ::setenv(train::memory_directory_variable, memory_->path().c_str(), 1);
   }
 
   int run() {
@@ -195,10 +201,22 @@ class Supervisor {
   int ended(int code, std::string const& reason) {
     history_.run_ended(code, reason, Clock::now());
     write_history();
+    free_memory();
     auto const tree = history_.tree(Clock::now());
     say(fmt::format("ended with exit code {}: {}; failures {}; goodput {}", code, reason,
                     failures_text(tree), goodput_text(tree)));
     return code;
+  }
+
+  /// Removes the checkpoints in memory of other nodes; those of this one go with the object.
+  void free_memory() const {
+    if (!memory_ || request_.simulated || request_.nodes.size() == 1 || attempt_.nodes.empty())
+      return;
+    auto launch = request_.launch;
+    if (!launch.hosts.empty()) launch.hosts = attempt_.nodes;
+    if (!request_.slurm_job.empty()) launch.launcher_options.emplace_back("--overlap");
+    if (auto const problem = memory_->remove_on(std::move(launch)); !problem.empty())
+      say("warning: " + problem);
   }
 
   static std::string reason_of(AttemptEnd const& end) {
@@ -265,6 +283,7 @@ class Supervisor {
     options.slurm_job = request_.slurm_job;
     options.step_name = concat("tessera-run-", ::getpid(), "-", attempt_.number);
     auto launch = request_.launch;
+    if (memory_) launch.exports.emplace_back(train::memory_directory_variable);
     launch.program = {request_.program};
     launch.program.insert(launch.program.end(), attempt_.words.begin(), attempt_.words.end());
     if (saved_ && (arguments_.overwrite_output_dir || arguments_.given("resume_from_checkpoint")))
@@ -418,8 +437,9 @@ class Supervisor {
   RunHistory history_;
   std::string id_;
   Attempt attempt_;
-  bool saved_ = false;  ///< this run has a checkpoint of its own
-  Time written_;        ///< when recovery.json was
+  bool saved_ = false;                     ///< this run has a checkpoint of its own
+  Time written_;                           ///< when recovery.json was
+  std::optional<MemoryDirectory> memory_;  ///< with --memory_save_steps
   SignalRelay signals_;
   Restarts restarts_;
 };
