@@ -2,9 +2,11 @@
 """Failures injected into a run under `tessera run`: what each costs, and whether the last bytes are those of an undisturbed run.
 
 Kills of a rank, of all ranks in the same instant, of ranks that start or restore, stopped ranks, and damage to the newest checkpoint
-before a kill, drawn by a seed. The ranks are parts of this machine as nodes, so that the world also shrinks and grows.
+before a kill, drawn by a seed. The ranks are parts of this machine as nodes, so that the world also shrinks and grows. With --memory
+checkpoints are also in the memory of the nodes; then a kill may take the memory of a node with it (memory), or a copy is damaged (copy).
 
-    failures.py --bin build/host/bin [--failures 20] [--seed 1] [--nodes 1,1] [--work DIR] [--kinds rank,all,stop,start,damage]
+    failures.py --bin build/host/bin [--failures 20] [--seed 1] [--nodes 1,1] [--work DIR] [--kinds rank,all,stop,start,damage,memory,copy]
+                [--memory 5]
 
 Exit code 1: the bytes differ, or a failure cost more than --limit seconds. Needs only Python's standard library."""
 import argparse
@@ -18,8 +20,9 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+from scenarios.memory_saves import generations, held, lose_memory, memory_directory  # noqa: E402
 from scenarios.recovery import Supervised, kill  # noqa: E402
-from support import Bench, damage, wait_for  # noqa: E402
+from support import Bench, damage, damage_shard, wait_for  # noqa: E402
 
 SECONDS_BETWEEN = 1.0  # mean time of training between two failures
 
@@ -44,6 +47,17 @@ class Injector:
     def running(self):
         return self.supervisor.poll() is None
 
+    def injure_memory(self, kind):
+        """Removes the memory of a node, or damages a copy in its newest checkpoint. All ranks have been killed."""
+        memory = memory_directory(self.supervisor)
+        node = self.dice.randrange(len(self.run.nodes.split(",")))
+        if kind == "memory" and memory:
+            lose_memory(memory, node)
+        elif complete := generations(memory, node):
+            directory = memory / f"node{node}/step_{complete[-1]:08}"
+            shard = self.dice.choice(sorted(directory.glob("shard_*.h5")))
+            damage_shard(directory, "flipped", int(shard.stem[6:]))
+
     def inject(self):
         """One failure, and the wait until `tessera run` has noticed it."""
         before = self.failures()
@@ -62,8 +76,14 @@ class Injector:
             steps = sorted((self.run.b.work / "run/checkpoints").glob("step_????????"))
             if len(steps) > 1:
                 damage(self.run.b, "run", int(steps[-1].name[5:]), "flipped", rank=0)
-        victims = ranks if kind in ("all", "start") else [self.dice.choice(ranks)]
-        kill(victims, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
+        if kind in ("memory", "copy"):
+            with held(self.supervisor):
+                kill(ranks)
+                wait_for(lambda: not self.run.ranks(self.supervisor), 60)
+                self.injure_memory(kind)
+        else:
+            victims = ranks if kind in ("all", "start") else [self.dice.choice(ranks)]
+            kill(victims, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
         self.counts[kind] += 1
         wait_for(lambda: not self.running() or self.failures() > before, 60)
 
@@ -78,6 +98,7 @@ def arguments_of():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nodes", default="1,1")
     parser.add_argument("--kinds", default="rank,all,stop,start,damage")
+    parser.add_argument("--memory", default="0", help="--memory_save_steps of the run; 0: checkpoints are on disk only")
     parser.add_argument("--limit", type=float, default=0.0, help="seconds that a failure may cost; 0: any")
     return parser.parse_args()
 
@@ -86,10 +107,11 @@ def main():
     arguments = arguments_of()
     run = Supervised(Bench(arguments), steps=60 + 150 * arguments.failures)
     run.flags["eval_steps"] = 50
+    run.nodes = arguments.nodes
     began = time.monotonic()
     run.reference(len(arguments.nodes.split(",")))
     undisturbed = time.monotonic() - began
-    supervisor = run.start("run", arguments.nodes, "--hang_timeout", "2", "--max_restarts", "50")
+    supervisor = run.start("run", arguments.nodes, "--hang_timeout", "2", "--max_restarts", "50", memory_save_steps=arguments.memory)
     injector = Injector(run, supervisor, arguments.seed, arguments.kinds.split(","))
     while injector.running() and sum(injector.counts.values()) < arguments.failures:
         injector.inject()

@@ -162,7 +162,11 @@ def tokenizer_with_more_tokens(b):
 
 def damage(b, run, step, kind, rank=1):
     """Flips a bit of, cuts, or removes a shard. Returns its name."""
-    directory = b.work / run / f"checkpoints/step_{step:08}"
+    return damage_shard(b.work / run / f"checkpoints/step_{step:08}", kind, rank)
+
+
+def damage_shard(directory, kind, rank):
+    """Flips a bit of, cuts, or removes a shard in the directory of a checkpoint. Returns its name."""
     shard = directory / f"shard_{rank:05}.h5"
     if kind == "removed":
         shard.unlink()
