@@ -46,8 +46,9 @@ class FakeLauncher {
   int run() const { return supervise(request_); }
   ConfigTree history() const { return ConfigTree::read(files_.path() / "run" / history_file); }
   int calls() const { return static_cast<int>(history().get_int("attempts", 0)); }
-  std::string words() const {
-    std::ifstream file(files_.path() / "calls");
+  std::string words() const { return text_of("calls"); }
+  std::string text_of(char const* name) const {
+    std::ifstream file(files_.path() / name);
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
@@ -68,6 +69,21 @@ TEST(Supervise, StartsAgainUntilTheRunIsDone) {
   EXPECT_EQ(launcher.calls(), 2);
   EXPECT_EQ(launcher.history().at("failures").as_array().size(), 1U);
   EXPECT_EQ(launcher.history().get_int("exit_code", -1), 0);
+}
+
+TEST(Supervise, OwnsTheDirectoryForCheckpointsInMemory) {
+  FakeLauncher launcher(
+      "echo $TESSERA_MEMORY_DIRECTORY >memory\n"
+      "[ $n -lt 2 ] && mkdir -p $TESSERA_MEMORY_DIRECTORY/node0 && kill -9 $$\n"
+      "[ -d $TESSERA_MEMORY_DIRECTORY/node0 ] || exit 3\n" +
+      done);
+  auto& arguments = launcher.request().arguments;
+  arguments.insert(arguments.end(), {"--memory_save_steps", "auto"});
+  EXPECT_EQ(launcher.run(), 0) << "it outlives the ranks";
+  std::string directory = launcher.text_of("memory");
+  directory.pop_back();
+  EXPECT_THAT(directory, testing::StartsWith("/dev/shm/tessera-run-"));
+  EXPECT_FALSE(std::filesystem::exists(directory)) << "and not the run";
 }
 
 TEST(Supervise, EndsWhenTheSameStepFailsAgainForTheSameReason) {

@@ -108,7 +108,8 @@ std::vector<ConfigTree> candidates(Option const& option) {
               "never",
               "full_shard",
               "all",
-              "node"};
+              "node",
+              "auto"};
     default:
       return {"chosen", "2GiB"};
   }

@@ -56,18 +56,6 @@ double age_of(fs::path const& file) {
                : std::chrono::duration<double>(fs::file_time_type::clock::now() - time).count();
 }
 
-/// Checkpoint directories by step; temporary ones are not among them.
-std::vector<std::pair<std::int64_t, fs::path>> step_directories(fs::path const& checkpoints) {
-  std::vector<std::pair<std::int64_t, fs::path>> out;
-  std::error_code error;
-  for (auto const& entry : detail::entries_of(checkpoints))
-    if (auto const step = step_of(entry.path().filename().string());
-        step && entry.is_directory(error))
-      out.emplace_back(*step, entry.path());
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
 /// Directories there, for messages; the last of many.
 std::string names_in(fs::path const& directory) {
   std::vector<std::string> all;
@@ -86,6 +74,17 @@ bool holds(std::vector<std::int64_t> const& list, std::int64_t value) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::int64_t, fs::path>> step_directories(fs::path const& checkpoints) {
+  std::vector<std::pair<std::int64_t, fs::path>> out;
+  std::error_code error;
+  for (auto const& entry : detail::entries_of(checkpoints))
+    if (auto const step = step_of(entry.path().filename().string());
+        step && entry.is_directory(error))
+      out.emplace_back(*step, entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
 
 std::string step_name(std::int64_t step) {
   char name[40];

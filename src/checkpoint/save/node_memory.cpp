@@ -42,14 +42,21 @@ struct ManifestKey {
 };
 using ManifestTexts = std::map<ManifestKey, std::string>;
 
+/// One that cannot be read is passed over.
 ManifestTexts manifests_in(fs::path const& directory, StepRange const& steps) {
   ManifestTexts texts;
-  for (auto const& one : list_checkpoints(directory)) {
-    bool const wanted = steps.after < one.step && one.step < steps.before;
-    if (!wanted || !detail::path_exists(one.directory / "manifest.json")) continue;
-    std::string text = read_manifest_text(one.directory);
+  for (auto const& [step, saved] : step_directories(directory)) {
+    bool const wanted = steps.after < step && step < steps.before;
+    if (!wanted || !detail::path_exists(saved / "manifest.json")) continue;
+    std::string text;
+    auto const failure =
+        detail::try_locally([&, &from = saved] { text = read_manifest_text(from); });
+    if (failure.code != 0) {
+      log::warning(failure.text);
+      continue;
+    }
     auto const sum = detail::xxh3(text.data(), static_cast<std::int64_t>(text.size()));
-    texts.emplace(ManifestKey{one.step, static_cast<std::int64_t>(sum)}, std::move(text));
+    texts.emplace(ManifestKey{step, static_cast<std::int64_t>(sum)}, std::move(text));
   }
   return texts;
 }
@@ -288,9 +295,9 @@ std::vector<fs::path> fetch_shards(Generation const& generation, NodeMemory cons
 void forget_after(NodeMemory const& memory, std::int64_t step, comm::Collectives const& comm) {
   if (!memory.leads(comm.rank())) return;
   auto const failure = detail::try_locally([&] {
-    for (auto const& one : list_checkpoints(memory.directory))
-      if (one.step > step || !detail::path_exists(one.directory / "manifest.json"))
-        detail::discard(one.directory);
+    for (auto const& [saved, directory] : step_directories(memory.directory))
+      if (saved > step || !detail::path_exists(directory / "manifest.json"))
+        detail::discard(directory);
     detail::remove_trash(memory.directory);
   });
   if (failure.code != 0) log::warning(failure.text);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/checkpoint/format/manifest.hpp"
@@ -15,6 +16,12 @@ namespace tessera::checkpoint {
 
 /// "step_00000100".
 std::string step_name(std::int64_t step);
+
+/// Directories of checkpoints in ascending order of their steps, complete or not; temporary ones
+/// are not among them. Empty when the directory does not exist. @throws IoError when it cannot be
+/// read
+std::vector<std::pair<std::int64_t, std::filesystem::path>> step_directories(
+    std::filesystem::path const& checkpoints);
 
 /// What can be done with a checkpoint.
 enum class CheckpointState {

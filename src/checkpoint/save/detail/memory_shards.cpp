@@ -89,13 +89,13 @@ void carry_out(std::vector<ShardTransfer> const& transfers, Manifest const& mani
 
 fs::path prepare_in_memory(SaveRequest const& request) {
   make_directories(request.directory);
-  auto listed = list_checkpoints(request.directory);
+  auto listed = step_directories(request.directory);
   std::reverse(listed.begin(), listed.end());  // newest first
   int kept = 0;
-  for (auto const& one : listed) {
-    bool const complete = one.step < request.step && path_exists(one.directory / "manifest.json");
+  for (auto const& [step, old] : listed) {
+    bool const complete = step < request.step && path_exists(old / "manifest.json");
     if (complete && ++kept < memory_generations) continue;
-    discard(one.directory);
+    discard(old);
   }
   remove_trash(request.directory);
   fs::path directory = request.directory / step_name(request.step);
