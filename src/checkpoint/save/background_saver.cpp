@@ -13,6 +13,7 @@
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/process.hpp"
 #include "tessera/core/streaming.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -252,7 +253,7 @@ struct BackgroundSaver::Impl {
       detail::collective_try(
           comm,
           [&] {
-            if (leads()) detail::publish_in_memory(f.temporary, f.manifest);
+            if (leads()) write_file_atomically(f.temporary / "manifest.json", f.manifest);
           },
           detail::undo(f.temporary, leads()));
     SavedCheckpoint saved = std::move(f.disk.saved);

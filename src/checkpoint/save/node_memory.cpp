@@ -6,7 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "format/detail/checksum.hpp"
 #include "format/detail/file.hpp"
 #include "save/detail/collective_try.hpp"
 #include "save/detail/commit.hpp"
@@ -14,6 +13,7 @@
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
@@ -35,12 +35,8 @@ Words unpack(std::string const& bytes) {
   return words;
 }
 
-/// Step and checksum of the text of a manifest. Two trainings of one step write two texts.
-struct ManifestKey {
-  std::int64_t step = 0, checksum = 0;
-  auto operator<=>(ManifestKey const&) const = default;
-};
-using ManifestTexts = std::map<ManifestKey, std::string>;
+/// Texts of manifests by their steps.
+using ManifestTexts = std::map<std::int64_t, std::string>;
 
 /// One that cannot be read is passed over.
 ManifestTexts manifests_in(fs::path const& directory, StepRange const& steps) {
@@ -48,51 +44,35 @@ ManifestTexts manifests_in(fs::path const& directory, StepRange const& steps) {
   for (auto const& [step, saved] : step_directories(directory)) {
     bool const wanted = steps.after < step && step < steps.before;
     if (!wanted || !detail::path_exists(saved / "manifest.json")) continue;
-    std::string text;
-    auto const failure =
-        detail::try_locally([&, &from = saved] { text = read_manifest_text(from); });
-    if (failure.code != 0) {
-      log::warning(failure.text);
-      continue;
-    }
-    auto const sum = detail::xxh3(text.data(), static_cast<std::int64_t>(text.size()));
-    texts.emplace(ManifestKey{step, static_cast<std::int64_t>(sum)}, std::move(text));
+    auto const failure = detail::try_locally(
+        [&, at = step, &from = saved] { texts[at] = read_manifest_text(from); });
+    if (failure.code != 0) log::warning(failure.text);
   }
   return texts;
 }
 
-/// A manifest that some nodes have.
+/// A rank that has read a manifest. Two trainings of one step have written two texts.
 struct Candidate {
-  ManifestKey key;
-  int holder = 0;  ///< the lowest rank that has read it
-  int nodes = 0;   ///< that have it: a damaged text is on one of them only
+  std::int64_t step = 0;
+  int holder = 0;
 };
 
-/// The newest first.
+/// The candidates of all ranks, those of the newest step first.
 std::vector<Candidate> candidates_of(ManifestTexts const& mine, comm::Collectives& comm) {
-  Words keys;
-  for (auto const& [key, text] : mine) keys.insert(keys.end(), {key.step, key.checksum});
-  auto const lists = comm::gather_bytes(comm, pack(keys), 0);
-  std::map<ManifestKey, Candidate> found;
-  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
-    auto const words = unpack(lists[rank]);
-    for (std::size_t i = 0; i < words.size(); i += 2) {
-      ManifestKey const key{words[i], words[i + 1]};
-      auto const at = found.try_emplace(key, Candidate{key, static_cast<int>(rank), 0}).first;
-      ++at->second.nodes;
-    }
-  }
+  Words steps;
+  for (auto const& [step, text] : mine) steps.push_back(step);
+  auto const lists = comm::gather_bytes(comm, pack(steps), 0);
   std::vector<Candidate> candidates;
-  for (auto const& [key, candidate] : found) candidates.push_back(candidate);
-  std::ranges::stable_sort(candidates, std::greater{},
-                           [](Candidate const& one) { return std::pair(one.key.step, one.nodes); });
+  for (std::size_t rank = 0; rank < lists.size(); ++rank)
+    for (auto const step : unpack(lists[rank]))
+      candidates.push_back({step, static_cast<int>(rank)});
+  std::ranges::stable_sort(candidates, std::greater{}, &Candidate::step);
   Words packed;
-  for (auto const& one : candidates)
-    packed.insert(packed.end(), {one.key.step, one.key.checksum, one.holder});
+  for (auto const& one : candidates) packed.insert(packed.end(), {one.step, one.holder});
   packed = unpack(comm::broadcast_bytes(comm, pack(packed), 0));
   candidates.clear();
-  for (std::size_t i = 0; i < packed.size(); i += 3)
-    candidates.push_back({{packed[i], packed[i + 1]}, static_cast<int>(packed[i + 2]), 0});
+  for (std::size_t i = 0; i < packed.size(); i += 2)
+    candidates.push_back({packed[i], static_cast<int>(packed[i + 1])});
   return candidates;
 }
 
@@ -130,17 +110,14 @@ std::vector<std::vector<int>> holders_of(Manifest const& manifest, NodeMemory co
   return holders;
 }
 
-/// Names of the shards without an undamaged copy, "" if there is none; at most four of them.
-std::string missing_shards(Generation const& generation) {
-  constexpr int most_named = 4;
-  std::string names;
-  int missing = 0;
-  for (std::size_t shard = 0; shard < generation.holders.size(); ++shard) {
-    if (!generation.holders[shard].empty()) continue;
-    if (++missing <= most_named)
-      names += (missing > 1 ? ", " : "") + generation.manifest.shards[shard].file;
-  }
-  return missing > most_named ? concat(names, " and ", missing - most_named, " more") : names;
+/// Why a checkpoint cannot be used; "" if it can.
+std::string problem_of(Generation const& generation) {
+  auto const lost = std::ranges::find_if(generation.holders, &std::vector<int>::empty);
+  if (lost == generation.holders.end()) return "";
+  auto const first = static_cast<std::size_t>(lost - generation.holders.begin());
+  auto const count = std::ranges::count_if(generation.holders, &std::vector<int>::empty);
+  return concat("no undamaged copy is left of ", generation.manifest.shards[first].file,
+                count > 1 ? concat(" and ", count - 1, " more shards") : "");
 }
 
 /// On a node that was interrupted before it wrote the manifest, its shards count again.
@@ -148,8 +125,7 @@ void keep_manifest(Manifest const& manifest, NodeMemory const& memory, std::stri
                    int rank) {
   if (!memory.leads(rank)) return;
   auto const failure = detail::try_locally([&] {
-    if (detail::directory_exists(manifest.directory))
-      detail::publish_in_memory(manifest.directory, text);
+    if (detail::directory_exists(manifest.directory)) write_file_atomically(manifest.file(), text);
   });
   if (failure.code != 0) log::warning(failure.text);
 }
@@ -240,27 +216,28 @@ std::optional<Generation> find_generation(NodeMemory const& memory, StepRange co
       log::warning(
           concat("checkpoints in ", memory.directory.string(), " are not used: ", failure.text));
   }
+  std::string tried;
   for (auto const& candidate : candidates_of(mine, comm)) {
     bool const holds = candidate.holder == comm.rank();
     auto const text =
-        comm::broadcast_bytes(comm, holds ? mine.at(candidate.key) : "", candidate.holder);
+        comm::broadcast_bytes(comm, holds ? mine.at(candidate.step) : "", candidate.holder);
+    if (text == std::exchange(tried, text)) continue;
     Generation generation;
-    std::string problem = detail::try_locally([&] {
-                            generation.manifest = parse_manifest(
-                                text, memory.directory / step_name(candidate.key.step));
-                          }).text;
+    auto problem = detail::try_locally([&] {
+                     generation.manifest =
+                         parse_manifest(text, memory.directory / step_name(candidate.step));
+                   }).text;
     if (problem.empty()) {
       generation.holders = holders_of(generation.manifest, memory, comm);
-      problem = missing_shards(generation);
-      if (problem.empty()) {
-        keep_manifest(generation.manifest, memory, text, comm.rank());
-        return generation;
-      }
-      problem = "no undamaged copy is left of " + problem;
+      problem = problem_of(generation);
+    }
+    if (problem.empty()) {
+      keep_manifest(generation.manifest, memory, text, comm.rank());
+      return generation;
     }
     if (comm.rank() == 0)
-      log::warning(concat("the checkpoint of step ", candidate.key.step,
-                          " in memory is not used: ", problem));
+      log::warning(
+          concat("the checkpoint of step ", candidate.step, " in memory is not used: ", problem));
   }
   return std::nullopt;
 }

@@ -18,13 +18,6 @@ std::int64_t step_of_checkpoint(std::filesystem::path const& directory) {
   }
 }
 
-/// Counts the shards that only one node has.
-std::int64_t shards_without_second_copy(checkpoint::Generation const& generation) {
-  std::int64_t count = 0;
-  for (auto const& nodes : generation.holders) count += nodes.size() == 1;
-  return count;
-}
-
 }  // namespace
 
 std::optional<checkpoint::NodeMemory> node_memory(config::TrainingArguments const& arguments,
@@ -54,9 +47,6 @@ StartingPoint newer_of(StartingPoint disk, checkpoint::NodeMemory const& memory,
   StartingPoint start;
   start.checkpoint = found->manifest.directory;
   start.note = concat("resuming from step ", found->manifest.step, " in the memory of the nodes");
-  if (auto const single = shards_without_second_copy(*found); memory.nodes() > 1 && single > 0)
-    start.note +=
-        concat("; ", single, " of ", found->holders.size(), " shards have one undamaged copy left");
   start.may_fall_back = true;
   start.disk_step = step;
   start.memory = std::move(found);

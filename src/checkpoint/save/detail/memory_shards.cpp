@@ -8,7 +8,6 @@
 #include "save/detail/collective_try.hpp"
 #include "save/detail/commit.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
-#include "tessera/core/files.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -101,10 +100,6 @@ fs::path prepare_in_memory(SaveRequest const& request) {
   fs::path directory = request.directory / step_name(request.step);
   make_directories(directory);
   return directory;
-}
-
-void publish_in_memory(fs::path const& directory, std::string const& manifest) {
-  write_file_atomically(directory / "manifest.json", manifest);
 }
 
 }  // namespace tessera::checkpoint::detail

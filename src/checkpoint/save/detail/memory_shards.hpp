@@ -3,7 +3,6 @@
 /// checking them, and the order of the directories of a node.
 
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include "tessera/checkpoint/save/node_memory.hpp"
@@ -24,8 +23,5 @@ void carry_out(std::vector<ShardTransfer> const& transfers, Manifest const& mani
 /// An empty directory for a checkpoint. Removes all others but the newest complete one.
 /// @return the directory. @throws IoError
 std::filesystem::path prepare_in_memory(SaveRequest const& request);
-
-/// The manifest makes the checkpoint count. @throws IoError
-void publish_in_memory(std::filesystem::path const& directory, std::string const& manifest);
 
 }  // namespace tessera::checkpoint::detail
