@@ -208,12 +208,15 @@ class Supervisor {
     return code;
   }
 
-  /// Removes the checkpoints in memory of other nodes; those of this one go with the object.
+  /// Removes the checkpoints in memory of the nodes that answer; those of this one go with the
+  /// object.
   void free_memory() const {
-    if (!memory_ || request_.simulated || request_.nodes.size() == 1 || attempt_.nodes.empty())
-      return;
+    if (!memory_ || request_.simulated || request_.nodes.size() == 1) return;
     auto launch = request_.launch;
-    if (!launch.hosts.empty()) launch.hosts = attempt_.nodes;
+    launch.hosts = request_.nodes;
+    for (auto const& lost : pool_.lost_hosts())
+      std::erase_if(launch.hosts, [&](HostSlots const& node) { return node.host == lost; });
+    if (launch.hosts.empty()) return;
     if (!request_.slurm_job.empty()) launch.launcher_options.emplace_back("--overlap");
     if (auto const problem = memory_->remove_on(std::move(launch)); !problem.empty())
       say("warning: " + problem);
