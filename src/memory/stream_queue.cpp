@@ -158,7 +158,7 @@ class StreamQueue final : public Queue {
     auto call = std::make_unique<HostCall>(HostCall{std::move(task), failure_});
     if (capturing_.empty()) {
       api_.call_host(stream_, &run_host_call_once, call.get());
-      call.release();  // owned by the stream, then by FinishedCalls
+      (void)call.release();  // owned by the stream, then by FinishedCalls
     } else {
       api_.call_host(stream_, &run_host_call, call.get());
       captured_calls_.push_back(std::move(call));

@@ -38,7 +38,7 @@ Factor after_warmup(Span const& s, Factor rest) {
 }
 
 Factor constant(Span const&, ConfigTree const& kwargs) {
-  Params(kwargs, kwargs_name, {});
+  Params const none(kwargs, kwargs_name, {});
   return [](double) { return 1.0; };
 }
 Factor constant_with_warmup(Span const& s, ConfigTree const& kwargs) {
@@ -46,7 +46,7 @@ Factor constant_with_warmup(Span const& s, ConfigTree const& kwargs) {
 }
 
 Factor linear(Span const& s, ConfigTree const& kwargs) {
-  Params(kwargs, kwargs_name, {});
+  Params const none(kwargs, kwargs_name, {});
   return after_warmup(s, [s](double i) { return std::max(0.0, (s.total - i) / s.decay_steps()); });
 }
 

@@ -235,7 +235,7 @@ Link measure_ring(comm::Collectives& world, comm::Collectives& group) {
   };
   double const latency = agreed(small * n);
   double const transfer = std::max(agreed(large) - latency, 1e-9);
-  double const passed = static_cast<double>(large / n * (n - 1)) * sizeof(float);
+  double const passed = static_cast<double>(large) / n * (n - 1) * sizeof(float);
   return {latency / (n - 1), passed / transfer};
 }
 

@@ -172,8 +172,9 @@ std::string draw_comm(CommSetting const& setting, std::vector<BenchmarkRow> cons
            "font-size='15'");
   draw_legend(svg, groups);
   for (std::size_t i = 0; i < operations.size(); ++i) {
-    auto const column = static_cast<double>(i % columns), line = static_cast<double>(i / columns);
-    svg.move_origin({60 + column * (panel_width + gap), top + 10 + line * (panel_height + gap)});
+    std::size_t const column = i % columns, line = i / columns;
+    svg.move_origin({60 + static_cast<double>(column) * (panel_width + gap),
+                     top + 10 + static_cast<double>(line) * (panel_height + gap)});
     draw_frame(svg, axes, operations[i]);
     for (std::size_t g = 0; g < groups.size(); ++g)
       draw_curves(svg, axes, rows, operations[i], groups[g], colors[g % std::size(colors)]);

@@ -151,7 +151,7 @@ std::shared_ptr<void> QueuedCollectives::allocate(std::string const& name, memor
       result->refused = error;
     }
   }));
-  if (result->refused) throw *result->refused;
+  if (result->refused) throw OutOfMemoryError(*result->refused);
   return result->memory;
 }
 

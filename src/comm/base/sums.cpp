@@ -33,13 +33,13 @@ struct Sum {
 struct Max {
   template <class T>
   static T apply(T a, T b) {
-    return (b > a || b != b) ? b : a;
+    return (b > a || b != b) ? b : a;  // NOLINT(misc-redundant-expression)
   }
 };
 struct Min {
   template <class T>
   static T apply(T a, T b) {
-    return (b < a || b != b) ? b : a;
+    return (b < a || b != b) ? b : a;  // NOLINT(misc-redundant-expression)
   }
 };
 
@@ -131,7 +131,7 @@ void accumulate(Input<Acc> const& in, std::span<std::byte const* const> sources,
       in.load(top, sources[q] + at, n);
     for (std::size_t pair = q / 2; pair % 2 == 1; pair /= 2) add_last();
   }
-  while (depth > 1) add_last();
+  while (depth > 1) add_last();  // NOLINT(bugprone-infinite-loop): add_last() changes depth
 }
 
 /// The accumulator's tiles: on the stack for as many sources as usual.

@@ -221,7 +221,8 @@ class Parser {
   Node parse_tuple() {
     Node first = parse_expression();
     if (!is_symbol(",")) return first;
-    Node out = make(Kind::tuple, first.line, "", std::move(first));
+    int const line = first.line;
+    Node out = make(Kind::tuple, line, "", std::move(first));
     while (takes_symbol(",") && !is_symbol(")") && !is_symbol("%}")) add(out, parse_expression());
     return out;
   }

@@ -55,7 +55,7 @@ Block make_block(UnitSpec& unit, DecoderDescription const& d, int layer) {
                 .width = options.qkv.width,
                 .residual_dropout = d.residual_dropout,
                 .residual = d.residual},
-               std::move(norms), std::move(attention), std::move(mlp));
+               norms, std::move(attention), std::move(mlp));
 }
 
 void freeze_all(std::vector<UnitSpec>& units) {
@@ -146,7 +146,7 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
                                                 .units = std::move(units),
                                                 .embedding = std::move(embedding),
                                                 .layers = std::move(layers.layers),
-                                                .head = std::move(head),
+                                                .head = head,
                                                 .rotary = d.rotary,
                                                 .cached_layers = layers.cached_layers,
                                                 .kv_heads = layers.kv_heads,

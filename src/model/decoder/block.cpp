@@ -49,7 +49,7 @@ void add_to_stream(PassContext const& pass, BackwardLeases const& leases, Tensor
 
 Block::Block(Options options, BlockNorms norms, CausalSelfAttention attention, Mlp mlp)
     : options_(options),
-      norms_(std::move(norms)),
+      norms_(norms),
       attention_(std::move(attention)),
       mlp_(std::move(mlp)) {
   TESSERA_EXPECT(
