@@ -157,7 +157,7 @@ void JobStep::end() {
     ::kill(launcher_, SIGTERM);
     auto const started = Clock::now();
     // srun waits for nodes that are lost; its step has been canceled
-    double const grace = options_.slurm_job.empty() ? 5.0 : 2.0;
+    double const grace = options_.slurm_job.empty() ? 5.0 : 1.0;
     while (!poll() && seconds_since(started) < grace) std::this_thread::sleep_for(10ms);
     if (!poll()) ::kill(launcher_, SIGKILL);
   }

@@ -163,9 +163,12 @@ class Supervisor {
         pool_.wanted_nodes(), request_.nodes.size(), pool_.ranks_per_node(),
         request_.hang_timeout_seconds, patience_outside_steps * request_.hang_timeout_seconds));
     for (;;) {
-      probe_lost_nodes();
-      if (!choose_world())
-        return ended(static_cast<int>(ExitCode::peer_lost), "no node is left that the run can use");
+      if (!choose_world()) {
+        probe_lost_nodes();
+        if (!choose_world())
+          return ended(static_cast<int>(ExitCode::peer_lost),
+                       "no node is left that the run can use");
+      }
       auto const end = run_attempt();
       auto const failure = failure_of(end);
       if (!failure) return ended(exit_code_of(end), reason_of(end));
@@ -173,6 +176,7 @@ class Supervisor {
       history_.attempt_failed(*failure, attempt_.last_sign, Clock::now());
       write_history();
       if (auto const code = code_to_end(*failure, step)) return ended(*code, failure->reason);
+      probe_lost_nodes();  // not the node that this attempt has lost, which takes seconds
       leave_out(*failure);
     }
   }
