@@ -17,9 +17,6 @@
 namespace tessera::plan {
 namespace {
 
-/// run_clm.py's block_size.
-constexpr std::int64_t default_block_size = 1024;
-
 std::int64_t hidden_size(ConfigTree const& model_config) {
   return std::max<std::int64_t>(model::hidden_size(model_config), 1);
 }
@@ -80,10 +77,7 @@ Planner::Planner(PlanRequest request) : request_(std::move(request)) {
   auto const& model = model_for(given_);
   for (auto const& unit : model.units())
     for (auto const& parameter : unit.parameters) parameters_ += parameter.numel();
-  sequence_ = a.block_size.value_or(std::min(default_block_size, model.max_positions()));
-  TESSERA_VALIDATE(sequence_ <= model.max_positions(), ConfigError, "block_size is ", sequence_,
-                   " but the model has ", model.max_positions(), " positions; use --block_size ",
-                   model.max_positions(), " or less");
+  sequence_ = train::planned_sequence(a, model);
 }
 
 model::CausalLm& Planner::model_for(config::ResolvedConfig const& config) {
@@ -174,16 +168,12 @@ std::optional<model::LoraOptions> Planner::adapters() const {
 
 train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
                                   Choice const& choice) const {
-  train::PlannedRun run;
-  run.engine = train::engine_config(config, adapters());
-  run.ranks = config.world_size;
-  run.space = computes_on_device() ? memory::MemorySpace::device : memory::MemorySpace::host;
-  train::check_space(config, run.space);
-  run.rows = choice.micro_batch;
+  auto run = train::planned_run(
+      request_.arguments, config, adapters(),
+      computes_on_device() ? memory::MemorySpace::device : memory::MemorySpace::host,
+      request_.cluster.nodes);
   run.sequence = sequence_;
   run.recompute = choice.recompute;
-  if (computes_on_device()) run.cudnn = train::planned_cudnn(request_.arguments);
-  run.memory_copies = train::copies_for_memory_saves(request_.arguments, request_.cluster.nodes);
   return run;
 }
 

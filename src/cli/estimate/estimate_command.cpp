@@ -17,6 +17,7 @@
 #include "tessera/train/setup/engine_config.hpp"
 #include "tessera/train/setup/memory_plan.hpp"
 #include "tessera/train/setup/model_source.hpp"
+#include "tessera/train/setup/reference_model.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -56,26 +57,6 @@ std::vector<Candidate> candidates(zero::EngineConfig const& config) {
   if (states.master_dtype != Dtype::fp32 || states.optimizer_swap)
     std::erase_if(out, [](Candidate const& c) { return c.stage == 0; });
   return out;
-}
-
-/// The sizes of a micro-batch: from the options, with run_clm.py's default for block_size.
-train::PlannedRun planned_run(config::TrainingArguments const& arguments,
-                              config::ResolvedConfig const& config, model::CausalLm const& model,
-                              int nodes) {
-  constexpr std::int64_t default_block_size = 1024;
-  train::PlannedRun run;
-  run.engine = train::engine_config(config);
-  run.ranks = config.world_size;
-  run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
-  run.cudnn = train::planned_cudnn(arguments);
-  train::check_space(config, run.space);
-  run.memory_copies = train::copies_for_memory_saves(arguments, nodes);
-  run.rows = config.micro_batch_size;
-  run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
-  TESSERA_VALIDATE(run.sequence <= model.max_positions(), ConfigError, "block_size is ",
-                   run.sequence, " but the model has ", model.max_positions(),
-                   " positions; use --block_size ", model.max_positions(), " or less");
-  return run;
 }
 
 /// Stages 1 to 3 are those of DeepSpeed and FSDP, under which --bf16 and --fp16 cast the model.
@@ -164,7 +145,11 @@ void estimate_model(EstimateArguments const& a) {
   auto const model = model::make_model(model_config, options(config));
   auto const sharded_config = with_sharding(config);
   auto const sharded = model::make_model(model_config, options(sharded_config));
-  auto run = planned_run(arguments, config, *model, a.hardware.nodes);
+  auto run = train::planned_run(
+      arguments, config, options(config).lora,
+      arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device,
+      a.hardware.nodes);
+  run.sequence = train::planned_sequence(arguments, *model);
   std::optional<std::int64_t> limit;
   if (!a.memory.empty()) limit = parse_size(a.memory);
   auto plans = candidates(run.engine);
@@ -172,9 +157,10 @@ void estimate_model(EstimateArguments const& a) {
     auto resolved = c.stage == 0 ? config : sharded_config;
     resolved.stage = c.stage;
     config::check_together(resolved);
-    run.engine = train::engine_config(resolved, options(resolved).lora);
+    auto const lora = options(resolved).lora;
+    run.engine = train::engine_config(resolved, lora);
+    run.reference = train::reference_weights(arguments, resolved, lora);
     run.recompute = c.recompute;
-    run.cpu_checkpointing = config.cpu_checkpointing;
     c.plan = train::plan_memory(c.stage == 0 ? *model : *sharded, run);
   }
   auto const totals = totals_of(*model);

@@ -17,6 +17,8 @@
 #include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/train/setup/engine_config.hpp"
+#include "tessera/train/setup/reference_model.hpp"
 #include "tessera/zero/layout/parameter_subset.hpp"
 #include "tessera/zero/layout/saved_states.hpp"
 
@@ -70,6 +72,8 @@ class Planned {
     } else {
       weights_ = zero::make_weights(config, model.units(), *comm_, compute_);
     }
+    if (run.reference)
+      reference_ = zero::make_weights(*run.reference, model.units(), *comm_, compute_);
   }
 
   void step(int micro_steps) {
@@ -85,6 +89,12 @@ class Planned {
   MemoryPlan memory() const {
     MemoryPlan plan;
     plan.states = weights_->memory();
+    if (reference_) {
+      plan.states.weights += reference_->memory().weights;
+      plan.states.buffers += reference_->memory().buffers;
+      plan.states.offloaded += reference_->memory().offloaded;
+      plan.states.swapped += reference_->memory().swapped;
+    }
     plan.activations = activations_;
     plan.host_checkpoints = host_checkpoints_;
     plan.device = counted_.device();
@@ -140,6 +150,7 @@ class Planned {
   std::unique_ptr<comm::Collectives> comm_;
   std::unique_ptr<zero::Weights> weights_;
   zero::Engine* engine_ = nullptr;  ///< the object of `weights_` if it trains
+  std::unique_ptr<zero::Weights> reference_;
   std::size_t activations_ = 0, host_checkpoints_ = 0;
 };
 
@@ -160,6 +171,33 @@ std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments cons
 int copies_for_memory_saves(config::TrainingArguments const& arguments, int nodes) {
   bool const off = arguments.memory_save_steps.count == config::MemorySaveSteps::off;
   return off ? 0 : checkpoint::memory_copies(nodes);
+}
+
+std::int64_t planned_sequence(config::TrainingArguments const& arguments,
+                              model::CausalLm const& model) {
+  constexpr std::int64_t default_block_size = 1024;
+  std::int64_t const most = model.max_positions(),
+                     out = arguments.block_size.value_or(std::min(default_block_size, most));
+  TESSERA_VALIDATE(out <= most, ConfigError, "block_size is ", out, " but the model has ", most,
+                   " positions; use --block_size ", most, " or less");
+  return out;
+}
+
+PlannedRun planned_run(config::TrainingArguments const& arguments,
+                       config::ResolvedConfig const& config,
+                       std::optional<model::LoraOptions> const& lora, MemorySpace space,
+                       int nodes) {
+  PlannedRun run;
+  run.engine = engine_config(config, lora);
+  run.ranks = config.world_size;
+  run.space = space;
+  check_space(config, space);
+  run.rows = config.micro_batch_size * (arguments.task == config::Task::dpo ? 2 : 1);
+  run.cpu_checkpointing = config.cpu_checkpointing;
+  if (space == MemorySpace::device) run.cudnn = planned_cudnn(arguments);
+  run.memory_copies = copies_for_memory_saves(arguments, nodes);
+  run.reference = reference_weights(arguments, config, lora);
+  return run;
 }
 
 MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run) {

@@ -13,6 +13,7 @@
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/stream_queue.hpp"
+#include "tessera/train/setup/reference_model.hpp"
 
 namespace tessera::train {
 namespace {
@@ -242,6 +243,31 @@ TEST(MemoryPlan, CountsTheWorkspaceOfCudnnsAttention) {
   EXPECT_EQ(cudnn.total(), portable.total() + bytes);
   EXPECT_EQ(cudnn.device.total(), portable.device.total() + bytes);
   EXPECT_EQ(cudnn.activations, portable.activations);
+}
+
+TEST(MemoryPlan, CountsTheReferenceModelOfPreferences) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::fp32);
+  config::TrainingArguments arguments;
+  auto config = config::resolve(arguments, 2, 240);
+  config.stage = 2;
+  auto const planned = [&] {
+    auto run = planned_run(arguments, config, {}, memory::MemorySpace::host, 1);
+    run.sequence = length;
+    (void)plan_memory(*model, run);  // the first plan counts what a process allocates once
+    return std::pair(run.rows, plan_memory(*model, run));
+  };
+  auto const [rows_alone, alone] = planned();
+  arguments.task = config::Task::dpo;
+  auto const [rows_of_pairs, with_reference] = planned();
+  EXPECT_EQ(rows_of_pairs, 2 * rows_alone) << "a chosen and a rejected answer";
+  EXPECT_EQ(with_reference.states.weights, 2 * alone.states.weights);
+  EXPECT_EQ(with_reference.host.bytes.at(memory::Purpose::weights),
+            2 * alone.host.bytes.at(memory::Purpose::weights));
+  arguments.precompute_ref_log_probs = true;
+  EXPECT_EQ(planned().second.states.weights, alone.states.weights);
+  arguments.precompute_ref_log_probs = false;
+  EXPECT_FALSE(reference_weights(arguments, config, model::LoraOptions{}))
+      << "new adapters leave the reference in the model";
 }
 
 TEST(MemoryPlan, CudnnComputesUnlessTheOptionsExcludeIt) {

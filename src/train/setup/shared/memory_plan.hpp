@@ -10,10 +10,12 @@
 
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/config/arguments.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/kernels/attention/attention.hpp"
 #include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/work_trace.hpp"
 #include "tessera/model/decoder/causal_lm.hpp"
+#include "tessera/model/layers/lora.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine/engine.hpp"
 
@@ -56,14 +58,25 @@ struct PlannedRun {
   Recompute recompute = Recompute::none;
   bool cpu_checkpointing = false;
   std::optional<kernels::CudnnDevice> cudnn{};  ///< none: other kernels compute attention
-  int memory_copies = 0;                        ///< copies_for_memory_saves()
+  int memory_copies = 0;  ///< of a rank's states, with --memory_save_steps
+  std::optional<zero::EngineConfig> reference{};  ///< reference_weights()
 };
+
+/// What cuDNN computes in a run on GPUs, as of Hopper; none where the options exclude it.
+std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments const& arguments);
 
 /// How often a rank's states are in files in memory with --memory_save_steps; 0 without.
 int copies_for_memory_saves(config::TrainingArguments const& arguments, int nodes);
 
-/// What cuDNN computes in a run on GPUs, as of Hopper; none where the options exclude it.
-std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments const& arguments);
+/// Tokens of a row: --block_size, else run_clm.py's default. @throws ConfigError above the positions
+/// of @p model
+std::int64_t planned_sequence(config::TrainingArguments const& arguments,
+                              model::CausalLm const& model);
+/// A training of the options, but for the length of its rows and recomputation.
+PlannedRun planned_run(config::TrainingArguments const& arguments,
+                       config::ResolvedConfig const& config,
+                       std::optional<model::LoraOptions> const& lora, memory::MemorySpace space,
+                       int nodes);
 
 /// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, or builds
 /// weights and runs an evaluation with them, without memory, kernels and communication. Afterwards
