@@ -344,8 +344,8 @@ void add_save(ArgumentRows& t) {
         "keep only the newest N checkpoints; none: all")
       .at_least(1, "checkpoints");
   t.add(&Arguments::memory_save_steps, "memory_save_steps",
-        "steps between checkpoints in the memory of the nodes, each with a copy on another node; "
-        "auto: as many as cost 1 % of the time; 0: none; needs tessera run (Tessera's own)")
+        "steps between checkpoints in memory under tessera run; auto: by 1 % of the time; 0: none "
+        "(Tessera's own)")
       .of_type(json)
       .shown_as("number or auto");
   t.add(&Arguments::async_save, "async_save",
@@ -407,12 +407,12 @@ void add_communication(ArgumentRows& t) {
         "(Tessera's own)")
       .at_least(0, "seconds");
   t.add(&Arguments::verify_steps, "verify_steps",
-        "steps between verifications: another rank computes a micro-batch of each rank again, and "
-        "hashes show silent corruption; 0: never (Tessera's own)")
+        "steps between verifications: another rank computes each rank's results again; 0: never "
+        "(Tessera's own)")
       .at_least(0, "steps");
   t.add(&Arguments::on_corruption, "on_corruption",
-        "exclude: end with exit code 69, and `tessera run` leaves the node out; stop: end; warn: "
-        "compute the step again (Tessera's own)");
+        "stop: end with 69; exclude: also name the node for tessera run; warn: repeat the step "
+        "(Tessera's own)");
   t.add(integer, "ddp_timeout", 1800,
         "timeout of every wait for other ranks, if comm_timeout is not given")
       .above(0, "seconds");
@@ -433,8 +433,8 @@ void add_machine(ArgumentRows& t) {
         "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "
         "Hopper on (Tessera's own)");
   t.add(&Arguments::device_product_algorithms, "device_product_algorithms",
-        "file of the fastest cuBLASLt algorithms of a GPU: each shape that it lacks is timed once "
-        "and added; none: cuBLASLt's first choice (Tessera's own)");
+        "file of the fastest cuBLASLt algorithms of a GPU; missing shapes are timed and added "
+        "(Tessera's own)");
   t.add(&Arguments::device_graphs, "device_graphs",
         "launch each block's kernels as one graph of the device, replayed if operands repeat; "
         "for small models (Tessera's own)")

@@ -6,6 +6,7 @@
 As model_families.py, with gradients and ten AdamW steps of the adapters only, of magnitudes (DoRA) and of modules that are saved in full.
 Their weights, too, come from unit() by their names in PEFT's files. Needs torch, transformers, peft, numpy, safetensors.
 """
+import copy
 import json
 
 import numpy as np
@@ -32,7 +33,7 @@ CASES = [(family, "all", TWO_LAYERS[family], EVERYTHING) for family in sorted(TW
 def build(family, case, adapter):
     """The adapted model in fp64, {name in files: parameter} of the adapters, the configurations."""
     model, _, saved = families.build(family, case, torch.float64)
-    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **adapter))
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **copy.deepcopy(adapter)))  # PEFT changes lists
     named = dict(model.named_parameters())
     out = {}
     for i, (name, p) in enumerate(named.items()):

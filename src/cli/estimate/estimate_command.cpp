@@ -17,7 +17,6 @@
 #include "tessera/train/setup/engine_config.hpp"
 #include "tessera/train/setup/memory_plan.hpp"
 #include "tessera/train/setup/model_source.hpp"
-#include "tessera/train/setup/reference_model.hpp"
 
 namespace tessera::cli {
 namespace {

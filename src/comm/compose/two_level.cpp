@@ -253,7 +253,8 @@ class TwoLevelCollectives final : public Collectives {
     int windows = 0;
     for (int node = 0; node < windows_.nodes(); ++node)
       windows = std::max(windows, windows_.windows(node));
-    auto const parts = static_cast<std::size_t>(windows) + static_cast<std::size_t>(windows_.nodes());
+    auto const parts =
+        static_cast<std::size_t>(windows) + static_cast<std::size_t>(windows_.nodes());
     auto const each = slot_bytes / (parts * size_of(dtype));
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(each));
   }

@@ -48,10 +48,7 @@ void add_to_stream(PassContext const& pass, BackwardLeases const& leases, Tensor
 }  // namespace
 
 Block::Block(Options options, BlockNorms norms, CausalSelfAttention attention, Mlp mlp)
-    : options_(options),
-      norms_(norms),
-      attention_(std::move(attention)),
-      mlp_(std::move(mlp)) {
+    : options_(options), norms_(norms), attention_(std::move(attention)), mlp_(std::move(mlp)) {
   TESSERA_EXPECT(
       options_.residual == Residual::sequential || (!norms_.after_attention && !norms_.after_mlp),
       "a parallel block has no norms after its branches");

@@ -83,8 +83,7 @@ LoraLayer::Factors LoraLayer::factors(PassContext const& pass, WeightLease const
                                       AdaptedBase const& base) const {
   Factors const out{pass.allocate_fp32(out_), pass.allocate_fp32(out_)};
   ArenaScope const scope(pass.arena);
-  ConstTensorView const w = pass.in_dtype(pass.dtype, base.weight),
-                        a = pass.operand(weights, a_),
+  ConstTensorView const w = pass.in_dtype(pass.dtype, base.weight), a = pass.operand(weights, a_),
                         b = pass.operand(weights, b_);
   TensorView const squared_a = pass.allocate(rank_, rank_);
   TensorView const products = pass.arena.allocate(Dtype::fp32, {out_, rank_});

@@ -387,15 +387,15 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   auto const& arguments = job_.arguments;
   std::int64_t const total = run.sampler->total_steps(), first = run.state.first_step;
   auto const verifier = make_verifier(job_, run);
-  SavePolicy saves({arguments.async_save, arguments.max_save_failures,
-                    job_.session.info().local_size, memory::Runtime::threads(), total,
-                    save_check(verifier.get()),
-                    node_memory(arguments, job_.session, topology::process_environment()),
-                    arguments.memory_save_steps, first},
-                   {job_.comm, *run.engine, job_.status, log, deadline_},
-                   [&](std::int64_t step, SaveContent content) {
-                     return save_request(job_, run, step, content);
-                   });
+  SavePolicy saves(
+      {arguments.async_save, arguments.max_save_failures, job_.session.info().local_size,
+       memory::Runtime::threads(), total, save_check(verifier.get()),
+       node_memory(arguments, job_.session, topology::process_environment()),
+       arguments.memory_save_steps, first},
+      {job_.comm, *run.engine, job_.status, log, deadline_},
+      [&](std::int64_t step, SaveContent content) {
+        return save_request(job_, run, step, content);
+      });
   if (run.saved_step >= 0) saves.resumed_from(run.saved_step, run.state.skipped_in_a_row);
   PassTimer timer(*run.compute, run.model->units().size() - 2);
   auto of_step = step_options(arguments, run);

@@ -138,6 +138,18 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c,
   return e;
 }
 
+zero::EngineConfig reference_config(config::ResolvedConfig config) {
+  config.offload.optimizer = config::OffloadDevice::none;
+  config.load_in_4bit = config.load_in_8bit = false;  // codes are for a base of adapters
+  return engine_config(config);
+}
+
+bool reference_is_part_of_model(config::TrainingArguments const& arguments,
+                                std::optional<model::LoraOptions> const& lora) {
+  return arguments.ref_model_name_or_path.empty() && arguments.adapter.empty() && lora &&
+         lora->modules_to_save.empty();
+}
+
 void check_space(config::ResolvedConfig const& c, memory::MemorySpace space) {
   auto const require = [](bool holds, auto const&... why) {
     TESSERA_VALIDATE(holds, ConfigError, why...);

@@ -18,7 +18,6 @@
 #include "tessera/memory/planning.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/train/setup/engine_config.hpp"
-#include "tessera/train/setup/reference_model.hpp"
 #include "tessera/zero/layout/parameter_subset.hpp"
 #include "tessera/zero/layout/saved_states.hpp"
 
@@ -80,11 +79,11 @@ class Planned {
     engine_->begin_step();
     for (int i = 0; i < micro_steps; ++i) {
       engine_->begin_micro_step(i, micro_steps);
-      activations_ = pass(memory::Pass::training);
+      bytes_.activations = pass(memory::Pass::training);
     }
     engine_->finish_step(0.0);
   }
-  void evaluate() { activations_ = pass(memory::Pass::evaluation); }
+  void evaluate() { bytes_.activations = pass(memory::Pass::evaluation); }
 
   MemoryPlan memory() const {
     MemoryPlan plan;
@@ -95,8 +94,8 @@ class Planned {
       plan.states.offloaded += reference_->memory().offloaded;
       plan.states.swapped += reference_->memory().swapped;
     }
-    plan.activations = activations_;
-    plan.host_checkpoints = host_checkpoints_;
+    plan.activations = bytes_.activations;
+    plan.host_checkpoints = bytes_.host_checkpoints;
     plan.device = counted_.device();
     plan.host = counted_.host();
     auto& compute = run_.space == MemorySpace::device ? plan.device : plan.host;
@@ -105,8 +104,10 @@ class Planned {
     plan.attention_workspace = attention_.workspace_bytes();
     if (plan.attention_workspace > 0)
       plan.device.bytes[Purpose::workspace] += plan.attention_workspace;
-    if (activations_ > 0) compute.bytes[Purpose::activations] += memory::arena_bytes(activations_);
-    if (host_checkpoints_ > 0) plan.host.bytes[Purpose::activations] += host_checkpoints_;
+    if (bytes_.activations > 0)
+      compute.bytes[Purpose::activations] += memory::arena_bytes(bytes_.activations);
+    if (bytes_.host_checkpoints > 0)
+      plan.host.bytes[Purpose::activations] += bytes_.host_checkpoints;
     if (engine_) {
       (void)memory::take_recent_peak();
       std::size_t const before = MemoryTracker::of_process().current_total();
@@ -136,9 +137,13 @@ class Planned {
                                      .weights = weights_.get(),
                                      .cpu_checkpointing = run_.cpu_checkpointing};
     if (run_.space == MemorySpace::device && kind == memory::Pass::training)
-      host_checkpoints_ = model_.host_checkpoint_bytes(planned);
+      bytes_.host_checkpoints = model_.host_checkpoint_bytes(planned);
     return model_.activation_bytes(planned, run_.space);
   }
+
+  struct PassBytes {
+    std::size_t activations = 0, host_checkpoints = 0;
+  };
 
   model::CausalLm& model_;
   PlannedRun run_;
@@ -151,7 +156,7 @@ class Planned {
   std::unique_ptr<zero::Weights> weights_;
   zero::Engine* engine_ = nullptr;  ///< the object of `weights_` if it trains
   std::unique_ptr<zero::Weights> reference_;
-  std::size_t activations_ = 0, host_checkpoints_ = 0;
+  PassBytes bytes_;
 };
 
 }  // namespace
@@ -166,6 +171,14 @@ std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments cons
   bool const portable = arguments.device_attention == kernels::DeviceAttention::portable;
   if (arguments.use_cpu || portable || !arguments.device_memory.empty()) return std::nullopt;
   return kernels::CudnnDevice{.deterministic = arguments.deterministic};
+}
+
+std::optional<zero::EngineConfig> reference_weights(config::TrainingArguments const& arguments,
+                                                    config::ResolvedConfig const& config,
+                                                    std::optional<model::LoraOptions> const& lora) {
+  bool const is_kept = arguments.task == config::Task::dpo && !arguments.precompute_ref_log_probs;
+  if (!is_kept || reference_is_part_of_model(arguments, lora)) return std::nullopt;
+  return reference_config(config);
 }
 
 int copies_for_memory_saves(config::TrainingArguments const& arguments, int nodes) {

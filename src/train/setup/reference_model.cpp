@@ -15,36 +15,12 @@
 #include "tessera/train/step/training_step.hpp"
 
 namespace tessera::train {
-namespace {
-
-/// New adapters leave the model before the training as it was.
-bool is_part_of_model(config::TrainingArguments const& arguments,
-                      std::optional<model::LoraOptions> const& lora) {
-  return arguments.ref_model_name_or_path.empty() && arguments.adapter.empty() && lora &&
-         lora->modules_to_save.empty();
-}
-
-zero::EngineConfig config_of_reference(config::ResolvedConfig config) {
-  config.offload.optimizer = config::OffloadDevice::none;
-  config.load_in_4bit = config.load_in_8bit = false;  // codes are for a base of adapters
-  return engine_config(config);
-}
-
-}  // namespace
-
-std::optional<zero::EngineConfig> reference_weights(config::TrainingArguments const& arguments,
-                                                    config::ResolvedConfig config,
-                                                    std::optional<model::LoraOptions> const& lora) {
-  bool const is_kept = arguments.task == config::Task::dpo && !arguments.precompute_ref_log_probs;
-  if (!is_kept || is_part_of_model(arguments, lora)) return std::nullopt;
-  return config_of_reference(std::move(config));
-}
 
 ReferenceModel::ReferenceModel(JobContext const& job, TrainingRun& run) : run_(run) {
   auto const& a = job.arguments;
   bool const named = !a.ref_model_name_or_path.empty();
   bool const has_start =
-      run.source.lora ? is_part_of_model(a, run.source.lora)
+      run.source.lora ? reference_is_part_of_model(a, run.source.lora)
                       : !named && a.precompute_ref_log_probs && run.resumed_step < 0 && a.do_train;
   std::string text = "the model before the training, with weights of its own";
   if (has_start) {
@@ -83,7 +59,7 @@ void ReferenceModel::make_weights(JobContext const& job, TrainingRun& run) {
                      run.model->vocabulary_size(), "; both must have the same tokenizer");
   }
   auto const& units = (model_ ? *model_ : *run.model).units();
-  weights_ = zero::make_weights(config_of_reference(run.config), units, *run.mesh, *run.compute);
+  weights_ = zero::make_weights(reference_config(run.config), units, *run.mesh, *run.compute);
   weights_->initialize(
       initial_weights(source, units, static_cast<std::uint64_t>(a.seed), job.session, job.comm));
 }

@@ -82,8 +82,8 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
     passes = run_passes(step, sampler, micro_batches, settings, checks);
   } while (checks.verifies && !agrees(step, sampler, settings, passes, checks));
   outcome.own = own_time(step, passes_started, waited_before, outcome.data_seconds);
-  outcome.update = engine_.finish_step(
-      learning_rate, values(passes.losses, outcome.own, seconds_since(started)));
+  outcome.update = engine_.finish_step(learning_rate,
+                                       values(passes.losses, outcome.own, seconds_since(started)));
   if (options_.timer) {
     options_.timer->end_step();
     outcome.phases = options_.timer->phases();
@@ -147,8 +147,9 @@ bool TrainingStep::agrees(std::int64_t step, data::Sampler const& sampler,
       });
 }
 
-/// The queue of a host computes in this thread, which waits for what other ranks send. The passes of
-/// a device wait for no other rank below stage 3; the host waits for their end at some steps only.
+/// The queue of a host computes in this thread, which waits for what other ranks send. The passes
+/// of a device wait for no other rank below stage 3; the host waits for their end at some steps
+/// only.
 OwnTime TrainingStep::own_time(std::int64_t step, Clock::time_point passes_started,
                                double waited_before, double input) {
   if (context_.compute.kind() == memory::QueueKind::inline_host) {

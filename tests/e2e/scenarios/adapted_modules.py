@@ -10,7 +10,7 @@ DORA = dict(LORA, use_dora=True, lora_modules_to_save="wte,ln_f")
 SAVED = ["base_model.model.transformer.ln_f.bias", "base_model.model.transformer.ln_f.weight", "base_model.model.transformer.wte.weight"]
 
 
-def floats(tensor):
+def tensor_floats(tensor):
     kind, _, data = tensor
     assert kind == "F32", kind
     return array.array("f", data)
@@ -128,9 +128,9 @@ def peft_merges_dora_and_modules(b):
         theirs = loaded.merge_and_unload().state_dict()
         for tensor, value in ours.items():
             other = theirs[tensor].flatten().tolist()
-            assert max(abs(x - y) for x, y in zip(floats(value), other)) < 1e-5, (name, tensor)
+            assert max(abs(x - y) for x, y in zip(tensor_floats(value), other)) < 1e-5, (name, tensor)
         head = theirs["lm_head.weight"].flatten().tolist()
-        assert max(abs(x - y) for x, y in zip(floats(ours["transformer.wte.weight"]), head)) < 1e-5, f"{name}: the head is not tied"
+        assert max(abs(x - y) for x, y in zip(tensor_floats(ours["transformer.wte.weight"]), head)) < 1e-5, f"{name}: the head is not tied"
 
 
 def preferences_with_modules_refer_to_the_base(b):
@@ -156,4 +156,4 @@ def wrong_modules_and_initial_adapters(b):
                                "--use_dora has no effect without --use_peft_lora"),
                               (78, dict(lora_modules_to_save="classifier"), "classifier names no module of the model"),
                               (78, dict(lora_modules_to_save="_proj"), "both name transformer.h.0.attn.c_proj")):
-        refused(b, adapting(b, base, "wrong", **dict(LORA, **words)), code, part)
+        refused(b, code, adapting(b, base, "wrong", **dict(LORA, **words)), part)

@@ -97,7 +97,8 @@ TEST(LoraInit, OtherFormsHaveOtherMatrices) {
     options.lora->init = init;
     options.lora->rank = 4;
     double squares = 0.0, count = 0.0;
-    for (auto const& unit : model::make_model(c.config, options)->units())
+    auto const model = model::make_model(c.config, options);
+    for (auto const& unit : model->units())
       for (auto const& spec : unit.parameters) {
         if (!spec.is_adapter) continue;
         std::vector<float> values(static_cast<std::size_t>(spec.numel()));
@@ -123,7 +124,8 @@ TEST(LoraInit, OtherFormsHaveOtherMatrices) {
 std::map<std::string, memory::ParameterSpec> trained_of(ConfigTree const& config,
                                                         model::ModelOptions const& options) {
   std::map<std::string, memory::ParameterSpec> out;
-  for (auto const& unit : model::make_model(config, options)->units())
+  auto const model = model::make_model(config, options);
+  for (auto const& unit : model->units())
     for (auto const& spec : unit.parameters)
       if (spec.trains) out.emplace(spec.name, spec);
   return out;

@@ -13,7 +13,6 @@
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/stream_queue.hpp"
-#include "tessera/train/setup/reference_model.hpp"
 
 namespace tessera::train {
 namespace {

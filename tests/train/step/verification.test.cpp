@@ -202,7 +202,6 @@ class FlippingModel final : public model::CausalLm {
 struct Mode {
   int stage = 0;
   int micro_steps = 1;
-  Dtype accumulation = Dtype::fp32;
   zero::SumOrder order = zero::SumOrder::ranks;
   int shard_group = 0;
 };
@@ -213,7 +212,6 @@ zero::EngineConfig engine_config(Mode const& mode) {
   states.shard_group_size = mode.shard_group;
   out.partition = zero::partition_of(mode.stage, states);
   out.accumulation_steps = mode.micro_steps;
-  out.accumulation_dtype = mode.accumulation;
   out.sum_order = mode.order;
   out.max_grad_norm = 1.0;
   return out;
@@ -263,7 +261,6 @@ std::vector<Mode> modes() {
   for (int stage = 0; stage < 4; ++stage) {
     out.push_back({.stage = stage});
     out.push_back({.stage = stage, .micro_steps = 3});
-    out.push_back({.stage = stage, .micro_steps = 2, .accumulation = Dtype::bf16});
     if (std::has_single_bit(static_cast<unsigned>(test::session().info().world_size)))
       out.push_back({.stage = stage, .micro_steps = 2, .order = zero::SumOrder::tree});
   }

@@ -1,6 +1,7 @@
 #pragma once
 /// The settings of engine and model, from a resolved configuration.
 
+#include "tessera/config/arguments.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/model/families/registry.hpp"
 #include "tessera/zero/engine/engine.hpp"
@@ -20,6 +21,12 @@ UnitMessages unit_messages();
 zero::EngineConfig engine_config(config::ResolvedConfig const& config,
                                  std::optional<model::LoraOptions> const& lora = {},
                                  UnitMessages messages = UnitMessages::by_bucket_size);
+
+/// The weights of a reference model of preferences that has weights of its own.
+zero::EngineConfig reference_config(config::ResolvedConfig config);
+/// New adapters leave the model before the training as it was.
+bool reference_is_part_of_model(config::TrainingArguments const& arguments,
+                                std::optional<model::LoraOptions> const& lora);
 
 /// @throws ConfigError when no engine trains as @p config says in a model's memory space
 void check_space(config::ResolvedConfig const& config, memory::MemorySpace space);

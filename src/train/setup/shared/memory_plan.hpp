@@ -57,19 +57,25 @@ struct PlannedRun {
   std::int64_t rows = 1, sequence = 1;
   Recompute recompute = Recompute::none;
   bool cpu_checkpointing = false;
-  std::optional<kernels::CudnnDevice> cudnn{};  ///< none: other kernels compute attention
-  int memory_copies = 0;  ///< of a rank's states, with --memory_save_steps
+  std::optional<kernels::CudnnDevice> cudnn{};    ///< none: other kernels compute attention
+  int memory_copies = 0;                          ///< copies_for_memory_saves()
   std::optional<zero::EngineConfig> reference{};  ///< reference_weights()
 };
 
 /// What cuDNN computes in a run on GPUs, as of Hopper; none where the options exclude it.
 std::optional<kernels::CudnnDevice> planned_cudnn(config::TrainingArguments const& arguments);
 
+/// The weights that a reference model has next to those of the training; none without a reference,
+/// if it is part of the model, or if its log-probabilities are known before.
+std::optional<zero::EngineConfig> reference_weights(config::TrainingArguments const& arguments,
+                                                    config::ResolvedConfig const& config,
+                                                    std::optional<model::LoraOptions> const& lora);
+
 /// How often a rank's states are in files in memory with --memory_save_steps; 0 without.
 int copies_for_memory_saves(config::TrainingArguments const& arguments, int nodes);
 
-/// Tokens of a row: --block_size, else run_clm.py's default. @throws ConfigError above the positions
-/// of @p model
+/// Tokens of a row: --block_size, else run_clm.py's default. @throws ConfigError above the
+/// positions of @p model
 std::int64_t planned_sequence(config::TrainingArguments const& arguments,
                               model::CausalLm const& model);
 /// A training of the options, but for the length of its rows and recomputation.

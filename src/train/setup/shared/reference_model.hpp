@@ -2,7 +2,6 @@
 /// The reference model of a training on preferences: who computes its log-probabilities.
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "tessera/data/sequences/text_dataset.hpp"
@@ -10,12 +9,6 @@
 #include "tessera/train/setup/training_run.hpp"
 
 namespace tessera::train {
-
-/// The configuration of weights that a reference model has beside those of the training; none
-/// without a reference, if it is part of the model, or if its log-probabilities are known before.
-std::optional<zero::EngineConfig> reference_weights(
-    config::TrainingArguments const& arguments, config::ResolvedConfig config,
-    std::optional<model::LoraOptions> const& lora);
 
 /// It does not change during the training. New adapters leave it in the model: the passes of the
 /// reference do without them. Otherwise it has weights of its own, sharded like the model's: those
