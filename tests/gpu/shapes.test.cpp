@@ -239,7 +239,18 @@ struct Attention {
   Dtype dtype;
   int heads, kv_heads, head_dim;
   float dropout;
+  bool documents = false;
 };
+
+/// Documents of 10 tokens in the first row, of 400 in the second.
+std::vector<std::int32_t> starts_of_documents(std::int64_t length) {
+  std::vector<std::int32_t> out;
+  for (std::int64_t i = 0; i < 2 * length; ++i) {
+    auto const t = static_cast<std::int32_t>(i % length);
+    out.push_back(t - t % (i < length ? 10 : 400));
+  }
+  return out;
+}
 
 /// Output and gradients of one pass; fused rows of q, k and v as in GPT-2.
 struct Pass {
@@ -269,7 +280,13 @@ Pass attend(Attention const& a, DeviceAttention by) {
            static_cast<std::size_t>(column) * size_of(a.dtype);
   };
   std::int64_t const key = width, value = width + std::int64_t{a.kv_heads} * a.head_dim;
-  AttentionInput const in{{at(fused, 0), row}, {at(fused, key), row}, {at(fused, value), row}};
+  AttentionInput in{{at(fused, 0), row}, {at(fused, key), row}, {at(fused, value), row}};
+  auto const starts = starts_of_documents(length);
+  std::size_t const start_bytes = starts.size() * sizeof starts[0];
+  memory::Buffer const documents("documents", memory::Purpose::workspace, start_bytes,
+                                 memory::MemorySpace::device);
+  memory::copy(*q, documents.data(), starts.data(), start_bytes);
+  if (a.documents) in.documents = documents.view(Dtype::int32, {batch, length});
   TensorView const lse_view(lse.data(), Dtype::fp32, {batch, a.heads, length});
   attention(*q, config, {out.view({rows * width}), lse_view}, in);
   Values const workspace(*q, Dtype::fp32,
@@ -353,12 +370,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ModelAttention,
                                            Attention{Dtype::bf16, 8, 2, 128, 0.0f},
                                            Attention{Dtype::bf16, 4, 1, 256, 0.0f},
                                            Attention{Dtype::fp16, 12, 12, 64, 0.0f},
+                                           Attention{Dtype::bf16, 12, 12, 64, 0.0f, true},
+                                           Attention{Dtype::fp16, 8, 2, 128, 0.0f, true},
                                            Attention{Dtype::fp32, 12, 12, 64, 0.0f},
                                            Attention{Dtype::fp32, 12, 12, 64, 0.1f}),
                          [](auto const& info) {
                            auto const& a = info.param;
                            return concat(name_of(a.dtype), "_", a.heads, "_", a.kv_heads, "_",
-                                         a.head_dim, a.dropout > 0.0f ? "_dropout" : "");
+                                         a.head_dim, a.dropout > 0.0f ? "_dropout" : "",
+                                         a.documents ? "_documents" : "");
                          });
 
 }  // namespace

@@ -286,11 +286,13 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
   detail::check_documents(shape, from.documents);
   if (planning && planning->device_ && q.kind() == memory::QueueKind::stream &&
-      detail::why_not_cudnn(config, from.documents, planning->device_->major).empty())
+      detail::why_not_cudnn(config, from.documents, *planning->device_).empty()) {
+    bool const documents = !from.documents.empty();
+    auto const part = detail::cudnn_backward_part(config, documents, *planning->device_);
     planning->workspace_bytes_ =
         std::max(planning->workspace_bytes_,
-                 detail::cudnn_backward_workspace(
-                     detail::cudnn_backward_part(config, *planning->device_), *planning->device_));
+                 detail::cudnn_backward_bytes(part, documents, *planning->device_));
+  }
   if (out.empty() || detail::is_planned(q, config, 5.0)) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_backward_on_device(q, config, to, from, saved, workspace.as<float>());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/document_mask.hpp"
 #include "tessera/core/rounding.hpp"
 
 #ifdef TESSERA_HAVE_CUDNN
@@ -49,13 +50,14 @@ enum TensorId : std::int64_t {
   dkey_id,
   dvalue_id,
   mask_seed_id,
-  mask_offset_id
+  mask_offset_id,
+  documents_id
 };
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
 /// Returns the operands by id; null where a plan has no such operand.
-std::array<void*, mask_offset_id> operands_of(Pointers const& pointers) {
-  std::array<void*, mask_offset_id> out{};
+std::array<void*, documents_id> operands_of(Pointers const& pointers) {
+  std::array<void*, documents_id> out{};
   for (auto const& [id, data] : pointers) out.at(static_cast<std::size_t>(id - 1)) = data;
   return out;
 }
@@ -84,8 +86,9 @@ class LinearWorkspace {
   std::optional<std::string> before_;
 };
 
-/// What a plan depends on: direction, shape, strides, dtype, scale, determinism, dropout.
-using Key = std::array<std::int64_t, 22>;
+/// What a plan depends on: direction, shape, strides, dtype, scale, determinism, dropout,
+/// documents.
+using Key = std::array<std::int64_t, 23>;
 Key key_of(FlashCall const& call, bool backward, AttentionGradients const& gradients) {
   auto const& s = call.config.shape;
   Key key{backward,
@@ -97,8 +100,9 @@ Key key_of(FlashCall const& call, bool backward, AttentionGradients const& gradi
           static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(s.scale)),
           static_cast<std::int64_t>(call.config.dtype),
           backward && device_settings().deterministic,
-          static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(call.config.drop.p))};
-  std::size_t at = 10;
+          static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(call.config.drop.p)),
+          !call.in.documents.empty()};
+  std::size_t at = 11;
   for (ConstHeadsView const& view :
        {call.in.query, call.in.key, call.in.value, ConstHeadsView(gradients.query),
         ConstHeadsView(gradients.key), ConstHeadsView(gradients.value)}) {
@@ -144,10 +148,22 @@ void add_dropout(Options& options, graph::Graph& to, FlashCall const& call) {
   auto const seed = number(mask_seed_id), offset = number(mask_offset_id);
   options.set_dropout(call.config.drop.p, seed, offset);
 }
-void add_mask_key(Pointers& pointers, FlashCall const& call, std::int64_t* mask_key) {
+/// Documents by what is added to scores (SetDocumentMask), the same for all heads.
+template <class Options>
+void add_documents(Options& options, graph::Graph& to, FlashCall const& call) {
+  if (call.in.documents.empty()) return;
+  auto const& s = call.config.shape;
+  std::int64_t const row = document_mask_row(s.sequence), matrix = s.sequence * row;
+  options.set_bias(to.tensor(graph::Tensor_attributes()
+                                 .set_uid(documents_id)
+                                 .set_dim({s.batch, 1, s.sequence, s.sequence})
+                                 .set_stride({matrix, matrix, row, 1})));
+}
+void add_masks(Pointers& pointers, FlashCall const& call, CudnnMasks const& masks) {
+  if (!call.in.documents.empty()) pointers[documents_id] = masks.documents;
   if (call.config.drop.p <= 0.0f) return;
-  pointers[mask_seed_id] = mask_key;
-  pointers[mask_offset_id] = mask_key + 1;
+  pointers[mask_seed_id] = masks.key;
+  pointers[mask_offset_id] = masks.key + 1;
 }
 
 void set_types(graph::Graph& of, Dtype dtype) {
@@ -186,8 +202,9 @@ class CudnnAttention {
       LinearWorkspace const linear;
       return build(make_graph());
     };
-    make_room(plan, build_smaller,
-              [&](std::int64_t bytes) { return reserve_workspace(stream, bytes); });
+    make_room(plan, build_smaller, [&](std::int64_t bytes) {
+      return reserve(workspaces_[stream], "cuDNN attention", bytes);
+    });
     if (!plan) return false;
     void* const room = workspaces_[stream].data();
     if (memory::leave_out<CudnnAttention>(q, key, operands_of(pointers), room)) return true;
@@ -212,6 +229,16 @@ class CudnnAttention {
       buffer = memory::Buffer("cuDNN dropout seed", memory::Purpose::workspace,
                               2 * sizeof(std::int64_t), memory::MemorySpace::device);
     return static_cast<std::int64_t*>(buffer.data());
+  }
+  void* document_mask_of(void* stream, std::int64_t bytes) {
+    std::lock_guard const lock(mutex_);
+    auto& buffer = document_masks_[stream];
+    if (reserve(buffer, "cuDNN document mask", bytes)) return buffer.data();
+    log::warning(concat("cuDNN's attention needs ", human_bytes(bytes),
+                        " for the mask of documents in packed rows, which the device has no room "
+                        "for; the portable kernel computes instead, slower; a smaller "
+                        "--per_device_train_batch_size needs less"));
+    return nullptr;
   }
 
  private:
@@ -264,14 +291,13 @@ class CudnnAttention {
     return plan;
   }
 
-  /// False where the device has no room for a workspace of that many bytes for the stream.
-  bool reserve_workspace(void* stream, std::int64_t bytes) {
-    auto& buffer = workspaces_[stream];
+  /// False where the device has no room for that many bytes for a stream.
+  static bool reserve(memory::Buffer& buffer, char const* name, std::int64_t bytes) {
     if (static_cast<std::int64_t>(buffer.bytes()) >= bytes) return true;
     buffer = memory::Buffer();  // later work may reuse it after what the stream has so far
     try {
-      buffer = memory::Buffer("cuDNN attention", memory::Purpose::workspace,
-                              static_cast<std::size_t>(bytes), memory::MemorySpace::device);
+      buffer = memory::Buffer(name, memory::Purpose::workspace, static_cast<std::size_t>(bytes),
+                              memory::MemorySpace::device);
     } catch (OutOfMemoryError const&) {
       return false;
     }
@@ -283,7 +309,7 @@ class CudnnAttention {
   SharedLibrary runtime_, library_;
   cudnnHandle_t handle_ = nullptr;
   std::map<Key, Plan> plans_;
-  std::map<void*, memory::Buffer> workspaces_, mask_keys_;
+  std::map<void*, memory::Buffer> workspaces_, mask_keys_, document_masks_;
 };
 
 void* at(void const* data) { return const_cast<void*>(data); }
@@ -304,6 +330,7 @@ void add_cudnn_forward(graph::Graph& to, FlashCall const& call) {
   options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
       .set_diagonal_band_right_bound(0);
   add_dropout(options, to, call);
+  add_documents(options, to, call);
   auto const [mixed, log_sums] = to.sdpa(q, k, v, options);
   give_out(mixed, rows_of(out_id, call, s.heads, packed));
   give_out(log_sums, log_sums_of(call));
@@ -327,6 +354,7 @@ void add_cudnn_backward(graph::Graph& to, FlashCall const& call,
       .set_diagonal_band_right_bound(0);
   options.set_deterministic_algorithm(device_settings().deterministic);
   add_dropout(options, to, call);
+  add_documents(options, to, call);
   auto const [dq, dk, dv] = to.sdpa_backward(q, k, v, mixed, dmixed, log_sums, options);
   give_out(dq, rows_of(dquery_id, call, s.heads, gradients.query));
   give_out(dk, rows_of(dkey_id, call, s.kv_heads, gradients.key));
@@ -334,26 +362,26 @@ void add_cudnn_backward(graph::Graph& to, FlashCall const& call,
 }
 
 bool cudnn_attention(memory::Queue& q, FlashCall const& call, void* out, float* lse,
-                     std::int64_t* mask_key) {
+                     CudnnMasks const& masks) {
   Pointers pointers{{query_id, at(call.in.query.base)},
                     {key_id, at(call.in.key.base)},
                     {value_id, at(call.in.value.base)},
                     {out_id, out},
                     {lse_id, lse}};
-  add_mask_key(pointers, call, mask_key);
+  add_masks(pointers, call, masks);
   return CudnnAttention::of_process().run(q, key_of(call, false, {}), std::move(pointers),
                                           [&] { return forward_graph(call); });
 }
 
 bool cudnn_attention_backward(memory::Queue& q, FlashCall const& call,
                               AttentionGradients const& gradients, AttentionSaved const& saved,
-                              std::int64_t* mask_key) {
+                              CudnnMasks const& masks) {
   Pointers pointers{{query_id, at(call.in.query.base)}, {key_id, at(call.in.key.base)},
                     {value_id, at(call.in.value.base)}, {out_id, at(saved.out.data())},
                     {dout_id, at(saved.dout.data())},   {lse_id, at(saved.lse.data())},
                     {dquery_id, gradients.query.base},  {dkey_id, gradients.key.base},
                     {dvalue_id, gradients.value.base}};
-  add_mask_key(pointers, call, mask_key);
+  add_masks(pointers, call, masks);
   return CudnnAttention::of_process().run(q, key_of(call, true, gradients), std::move(pointers),
                                           [&] { return backward_graph(call, gradients); });
 }
@@ -374,6 +402,10 @@ std::int64_t* cudnn_mask_key(void* stream) {
   return CudnnAttention::of_process().mask_key_of(stream);
 }
 
+void* cudnn_document_mask(void* stream, std::int64_t bytes) {
+  return CudnnAttention::of_process().document_mask_of(stream, bytes);
+}
+
 std::string cudnn_description() {
   return concat("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR, ".", CUDNN_PATCHLEVEL);
 }
@@ -382,21 +414,43 @@ std::string cudnn_description() {
 #else
 
 namespace tessera::kernels::detail {
-bool cudnn_attention(memory::Queue&, FlashCall const&, void*, float*, std::int64_t*) {
+bool cudnn_attention(memory::Queue&, FlashCall const&, void*, float*, CudnnMasks const&) {
   return false;
 }
 bool cudnn_attention_backward(memory::Queue&, FlashCall const&, AttentionGradients const&,
-                              AttentionSaved const&, std::int64_t*) {
+                              AttentionSaved const&, CudnnMasks const&) {
   return false;
 }
 bool cudnn_has_plans(FlashCall const&) { return false; }
 std::int64_t* cudnn_mask_key(void*) { return nullptr; }
+void* cudnn_document_mask(void*, std::int64_t) { return nullptr; }
 std::string cudnn_description() { return ""; }
 }  // namespace tessera::kernels::detail
 #endif
 
 namespace tessera::kernels::detail {
 namespace {
+
+/// Parts of a batch that need more are computed separately.
+constexpr std::int64_t largest_part_bytes = std::int64_t{1} << 30;
+
+/// What about documents in packed rows cuDNN does not compute; empty when it computes them.
+std::string why_not_documents(AttentionConfig const& config, CudnnDevice const& device) {
+  std::string const documents = "documents in packed rows (reset_attention_mask)";
+  if (config.drop.p > 0.0f)
+    return concat(documents, " with a dropout of ", config.drop.p,
+                  " on attention weights (attn_pdrop)");
+  if (device.deterministic && device.major == 10)
+    return documents +
+           " in a backward pass that repeats its bits on data center Blackwell; it "
+           "does with --deterministic false";
+  AttentionShape row = config.shape;
+  row.batch = 1;
+  if (document_mask_bytes(row) > largest_part_bytes)
+    return concat(documents, " of ", row.sequence,
+                  " positions, whose mask would need more than 1 GiB");
+  return "";
+}
 
 /// What has views at other places than multiples of 16 bytes; empty when none has.
 std::string misaligned(std::string const& operands,
@@ -413,9 +467,10 @@ std::string misaligned(std::string const& operands,
 /// Conditions of the attention page: fp16 or bf16, heads of a multiple of 8 up to 128 elements in
 /// both directions on every architecture from Ampere on, up to 256 on Hopper, operands at multiples
 /// of 16 bytes.
-std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents, int major) {
+std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documents,
+                          CudnnDevice const& device) {
   auto const& s = config.shape;
-  int const widest = major == 9 ? 256 : 128;
+  int const widest = device.major == 9 ? 256 : 128;
   if (config.dtype != Dtype::fp16 && config.dtype != Dtype::bf16)
     return concat(name_of(config.dtype), "; it takes fp16 and bf16");
   if (s.sequence < 2) return "sequences of one token";
@@ -425,13 +480,12 @@ std::string why_not_cudnn(AttentionConfig const& config, ConstTensorView documen
     return concat("a dropout of ", config.drop.p, " on attention weights (attn_pdrop)");
   if (s.mask.window > 0 && s.mask.window < s.sequence)
     return concat("a sliding window of ", s.mask.window, " positions");
-  if (!documents.empty()) return "documents in packed rows (reset_attention_mask)";
   if (s.mask.soft_cap > 0.0f) return concat("a soft cap of ", s.mask.soft_cap, " on scores");
-  return "";
+  return documents.empty() ? "" : why_not_documents(config, device);
 }
 
-std::string why_not_cudnn(FlashCall const& call, int major) {
-  if (auto problem = why_not_cudnn(call.config, call.in.documents, major); !problem.empty())
+std::string why_not_cudnn(FlashCall const& call, CudnnDevice const& device) {
+  if (auto problem = why_not_cudnn(call.config, call.in.documents, device); !problem.empty())
     return problem;
   if (auto const problem = misaligned("operands", {call.in.query, call.in.key, call.in.value});
       !problem.empty())
@@ -462,12 +516,18 @@ std::int64_t cudnn_backward_workspace(AttentionConfig const& config, CudnnDevice
   return 4 * rows + fp32_rows * (as_ampere ? 2 : 1) + shared;
 }
 
-AttentionConfig cudnn_backward_part(AttentionConfig config, CudnnDevice const& device) {
-  constexpr std::int64_t largest = std::int64_t{1} << 30;
+std::int64_t cudnn_backward_bytes(AttentionConfig const& config, bool documents,
+                                  CudnnDevice const& device) {
+  return cudnn_backward_workspace(config, device) +
+         (documents ? document_mask_bytes(config.shape) : 0);
+}
+
+AttentionConfig cudnn_backward_part(AttentionConfig config, bool documents,
+                                    CudnnDevice const& device) {
   std::int64_t& batch = config.shape.batch;
-  std::int64_t const all = cudnn_backward_workspace(config, device);
-  if (config.drop.p > 0.0f || all <= largest) return config;
-  std::int64_t const rows = std::max<std::int64_t>(1, largest / ceil_divide(all, batch));
+  std::int64_t const all = cudnn_backward_bytes(config, documents, device);
+  if (config.drop.p > 0.0f || all <= largest_part_bytes) return config;
+  std::int64_t const rows = std::max<std::int64_t>(1, largest_part_bytes / ceil_divide(all, batch));
   batch = ceil_divide(batch, ceil_divide(batch, rows));
   return config;
 }

@@ -47,7 +47,8 @@ struct BackwardCall {
   AttentionSaved saved;
 };
 
-/// The call of @p count rows of the batch from @p first on. @pre no dropout, no documents
+/// The call of @p count rows of the batch from @p first on; operands that are null stay null.
+/// @pre no dropout
 inline BackwardCall part_of_batch(BackwardCall const& all, std::int64_t first, std::int64_t count) {
   auto const& config = all.call.config;
   auto const& shape = config.shape;
@@ -56,8 +57,8 @@ inline BackwardCall part_of_batch(BackwardCall const& all, std::int64_t first, s
   BackwardCall out = all;
   out.call.config.shape.batch = count;
   auto const moved = [](void const* data, Dtype dtype, std::int64_t elements) {
-    return static_cast<std::byte const*>(data) +
-           elements * static_cast<std::int64_t>(size_of(dtype));
+    auto const* const first = static_cast<std::byte const*>(data);
+    return first ? first + elements * static_cast<std::int64_t>(size_of(dtype)) : nullptr;
   };
   for (ConstHeadsView* const view : {&out.call.in.query, &out.call.in.key, &out.call.in.value})
     view->base = moved(view->base, config.dtype, position * view->row_stride);
@@ -67,6 +68,9 @@ inline BackwardCall part_of_batch(BackwardCall const& all, std::int64_t first, s
   for (ConstTensorView* const view : {&out.saved.dout, &out.saved.out})
     *view = ConstTensorView(moved(view->data(), config.dtype, position * row), config.dtype,
                             {positions * row});
+  if (!all.call.in.documents.empty())
+    out.call.in.documents = ConstTensorView(
+        moved(all.call.in.documents.data(), Dtype::int32, position), Dtype::int32, {positions});
   out.saved.lse = ConstTensorView(moved(all.saved.lse.data(), Dtype::fp32, position * shape.heads),
                                   Dtype::fp32, {positions * shape.heads});
   return out;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string_view>
 
 #include "attention/attention_cudnn.hpp"
 #include "attention/attention_decode_device.hpp"
+#include "attention/document_mask.hpp"
 #include "attention/mask_check.hpp"
 #include "attention/mask_key.hpp"
 #include "attention/sample_run.hpp"
@@ -52,29 +54,54 @@ std::int64_t* set_mask_key(Queue& q, Dropout const& drop) {
   return to;
 }
 
-bool cudnn_forward(Queue& q, FlashCall const& call, AttentionOutput const& to) {
-  return cudnn_attention(q, call, to.out.data(), to.lse.as<float>(),
-                         set_mask_key(q, call.config.drop));
-}
-int device_major() {
-  static int const major = memory::describe_device(memory::Runtime::device()).major;
-  return major;
+/// Sets what the masks of a call need; nothing where the device has no room for it.
+std::optional<CudnnMasks> set_masks(Queue& q, FlashCall const& call) {
+  CudnnMasks masks{.key = set_mask_key(q, call.config.drop)};
+  if (call.in.documents.empty()) return masks;
+  auto const& shape = call.config.shape;
+  masks.documents = cudnn_document_mask(q.native_stream(), document_mask_bytes(shape));
+  if (!masks.documents) return std::nullopt;
+  parallel_for(q, "tessera::kernels::attention_document_mask", SetDocumentMask::indices(shape),
+               SetDocumentMask(call.config, call.in.documents, masks.documents));
+  return masks;
 }
 
-/// In parts of the batch, so that long sequences need no workspace of all rows together.
-bool cudnn_backward(Queue& q, FlashCall const& call, AttentionGradients const& to,
-                    AttentionSaved const& saved) {
-  std::int64_t* const mask_key = set_mask_key(q, call.config.drop);
-  std::int64_t const batch = call.config.shape.batch,
-                     rows = cudnn_backward_part(call.config,
-                                                {device_settings().deterministic, device_major()})
-                                .shape.batch;
-  if (rows >= batch) return cudnn_attention_backward(q, call, to, saved, mask_key);
+CudnnDevice cudnn_device() {
+  static int const major = memory::describe_device(memory::Runtime::device()).major;
+  return {device_settings().deterministic, major};
+}
+
+/// compute(part, masks) for parts of the batch, so that long sequences need no workspace and no
+/// mask of all rows together. False when it has been false for a part.
+template <class Compute>
+bool compute_parts(Queue& q, BackwardCall const& all, Compute const& compute) {
+  auto const& config = all.call.config;
+  bool const documents = !all.call.in.documents.empty();
+  std::int64_t const batch = config.shape.batch,
+                     rows = cudnn_backward_part(config, documents, cudnn_device()).shape.batch;
   for (std::int64_t first = 0; first < batch; first += rows) {
-    auto const part = part_of_batch({call, to, saved}, first, std::min(rows, batch - first));
-    if (!cudnn_attention_backward(q, part.call, part.to, part.saved, mask_key)) return false;
+    auto const part = rows < batch ? part_of_batch(all, first, std::min(rows, batch - first)) : all;
+    auto const masks = set_masks(q, part.call);
+    if (!masks || !compute(part, *masks)) return false;
   }
   return true;
+}
+
+bool cudnn_forward(Queue& q, FlashCall const& call, AttentionOutput const& to) {
+  auto const compute = [&](BackwardCall const& part, CudnnMasks const& masks) {
+    return cudnn_attention(q, part.call, const_cast<void*>(part.saved.out.data()),
+                           const_cast<float*>(part.saved.lse.as<float>()), masks);
+  };
+  BackwardCall const all{call, {}, {.dout = {}, .out = to.out, .lse = to.lse}};
+  if (!call.in.documents.empty()) return compute_parts(q, all, compute);
+  return compute(all, *set_masks(q, call));
+}
+bool cudnn_backward(Queue& q, FlashCall const& call, AttentionGradients const& to,
+                    AttentionSaved const& saved) {
+  auto const compute = [&](BackwardCall const& part, CudnnMasks const& masks) {
+    return cudnn_attention_backward(q, part.call, part.to, part.saved, masks);
+  };
+  return compute_parts(q, {call, to, saved}, compute);
 }
 
 /// What is wrong with cuDNN's dropout on the device of @p q for the class of a call; found by
@@ -101,7 +128,7 @@ std::string why_not_own_masks(Queue& q, FlashCall const& call) {
 bool uses_cudnn(Queue& q, FlashCall const& call) {
   if (!memory::on_gpu(q)) return false;
   DeviceAttention const wanted = device_settings().attention;
-  std::string refusal = why_not_cudnn(call, device_major());
+  std::string refusal = why_not_cudnn(call, cudnn_device());
   if (refusal.empty() && call.config.drop.p > 0.0f && wanted != DeviceAttention::portable)
     refusal = why_not_own_masks(q, call);
   if (choose_attention(wanted, refusal) == AttentionLibrary::cudnn) return true;
@@ -109,9 +136,10 @@ bool uses_cudnn(Queue& q, FlashCall const& call) {
   return false;
 }
 
-/// "cuDNN" with the dropout masks that it draws itself, or without dropout.
-char const* cudnn_route(Dropout const& drop) {
-  return drop.p > 0.0f ? "cuDNN with its own dropout masks" : "cuDNN";
+/// "cuDNN" and its masks besides the causal one.
+char const* cudnn_route(FlashCall const& call) {
+  if (!call.in.documents.empty()) return "cuDNN with a mask of documents";
+  return call.config.drop.p > 0.0f ? "cuDNN with its own dropout masks" : "cuDNN";
 }
 
 /// Describes the next launch to a launch record: it moves @p of_queries rows as those of queries
@@ -151,7 +179,7 @@ void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutpu
   Timed const timed(q, "tessera::kernels::attention");
   float* const lse = to.lse.as<float>();
   if (uses_cudnn(q, call) && cudnn_forward(q, call, to))
-    return note_route("attention", cudnn_route(config.drop));
+    return note_route("attention", cudnn_route(call));
   note_route("attention", "portable kernel");
   with_team_size(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
@@ -177,7 +205,7 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
         choose_attention(device_settings().attention, refusal) == AttentionLibrary::cudnn;
     if (!fits) say_once(config.dtype, refusal);
     if (fits && cudnn_backward(q, call, to, saved))
-      return note_route("attention backward", cudnn_route(config.drop));
+      return note_route("attention backward", cudnn_route(call));
     // the portable kernel would drop other weights than cuDNN's forward pass has
     TESSERA_VALIDATE(
         config.drop.p <= 0.0f, ConfigError,

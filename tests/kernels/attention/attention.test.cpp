@@ -458,6 +458,7 @@ TEST_P(Attention, PartsOfABatchHaveTheGradientsOfAllRows) {
   for (auto const layout : {Layout::in_parts, Layout::next_to_each}) {
     Problem p(dtype, {5, 33, 4, layout == Layout::in_parts ? 2 : 4, 16, 0.25f});
     p.layout = layout;
+    if (layout == Layout::in_parts) p.set_documents({7, 5, 16, 12});
     run_flash(p, *queue);
     auto const all = p.dqkv.values();
     p.dqkv.randomize(9);
@@ -559,7 +560,8 @@ TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   ConstHeadsView const aligned{memory, 192}, shifted{memory + 2, 192};
   auto const why = [&](Dtype dtype, int head_dim, float dropout, ConstHeadsView const& value) {
     return detail::why_not_cudnn(
-        {{dtype, {1, 8, 1, 1, head_dim, 1.0f}, {dropout, 1, 2, 3}}, {aligned, aligned, value}}, 8);
+        {{dtype, {1, 8, 1, 1, head_dim, 1.0f}, {dropout, 1, 2, 3}}, {aligned, aligned, value}},
+        {.major = 8});
   };
   EXPECT_NE(why(Dtype::fp32, 64, 0, aligned).find("fp32; it takes fp16 and bf16"),
             std::string::npos);
@@ -570,7 +572,8 @@ TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   EXPECT_NE(why(Dtype::fp16, 64, 0, shifted).find("16 bytes"), std::string::npos);
   auto const why_masked = [&](AttentionMask const& mask) {
     return detail::why_not_cudnn(
-        {{Dtype::bf16, {1, 8, 1, 1, 64, 1.0f, mask}, {}}, {aligned, aligned, aligned}}, 9);
+        {{Dtype::bf16, {1, 8, 1, 1, 64, 1.0f, mask}, {}}, {aligned, aligned, aligned}},
+        {.major = 9});
   };
   EXPECT_NE(why_masked({4, 0.0f}).find("sliding window of 4"), std::string::npos);
   EXPECT_NE(why_masked({0, 50.0f}).find("soft cap of 50"), std::string::npos);
