@@ -87,7 +87,7 @@ struct CudnnDevice {
 };
 
 /// While one lives, the workspace is known that cuDNN allocates for the backward passes of its
-/// thread which are planned for a device.
+/// thread which are planned for a device, with the mask of documents.
 class AttentionPlanning {
  public:
   /// @param device  none: cuDNN computes nothing
