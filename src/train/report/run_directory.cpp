@@ -63,10 +63,18 @@ void remove_torn_files(fs::path const& directory) {
 /// Files other than those of a run that was killed before its first checkpoint: such a run starts
 /// again by the same command.
 bool holds_other_files(fs::path const& directory) {
-  constexpr std::string_view of_a_failed_run[] = {
-      "status.json", "metrics.jsonl", "flight_record", "comms_logger.json",
-      "tuning.json", "tuned.json",    "runs",          "wandb",
-      "mlruns",      "recovery.json"};
+  constexpr std::string_view of_a_failed_run[] = {"status.json",
+                                                  "metrics.jsonl",
+                                                  "flight_record",
+                                                  "comms_logger.json",
+                                                  "tuning.json",
+                                                  "tuned.json",
+                                                  "runs",
+                                                  "wandb",
+                                                  "mlruns",
+                                                  "recovery.json",
+                                                  "eval_results.json",
+                                                  "all_results.json"};
   for (auto const& entry : entries_of(directory)) {
     std::string const name = entry.filename().string();
     if (name.front() == '.' ||

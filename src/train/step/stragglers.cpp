@@ -9,7 +9,7 @@ namespace {
 
 /// A rank is named when its own time is this multiple of the median of the others, and this much
 /// longer.
-constexpr double slow_factor = 1.3, slow_seconds = 0.005;
+constexpr double slow_factor = 1.3, slow_seconds = 0.02;
 /// A rank asks for an exchange when it is above the mean by this factor. Of two ranks, one that is
 /// slow_factor slower than the other is 1.13 times the mean.
 constexpr double asking_factor = 1.1, asking_seconds = 0.002;

@@ -9,7 +9,7 @@ from support import TINY, launcher_options, ranks_of, safetensors, wait_for, zer
 
 STEPS = 60
 # times; bytes of the layout; the place in the epoch, whose steps are rounded to the samples of a rank
-DROPPED = ("seconds", "data_seconds", "tokens_per_second", "save_seconds", "save_stall_seconds", "save_bytes", "sent_bytes", "epoch")
+DROPPED = ("seconds", "data_seconds", "tokens_per_second", "save_seconds", "save_stall_seconds", "save_bytes", "sent_bytes", "epoch", "stragglers")
 
 
 class Supervised:

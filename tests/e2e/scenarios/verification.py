@@ -69,7 +69,10 @@ def a_flipped_weight_is_found_and_its_node_left_out(b):
     assert failure["kind"] == "silent corruption" and failure["node_excluded"] and failure["exit_code"] == 69, failure
     assert "weights of unit block.0" in failure["reason"], failure
     assert at <= failure["step"] <= at + 10, (failure, at)
-    wait_for(lambda: len(run.ranks(supervisor)) == 2 and run.steps("run") >= 5, 60)
+    def two_ranks_train():
+        status = b.status("run")
+        return status["world_size"] == 2 and status["state"] == "running" and status.get("step", 0) >= 5
+    wait_for(two_ranks_train, 60)
     supervisor.send_signal(signal.SIGTERM)
     said = run.finish(supervisor, 75)
     assert f"node {failure['node']} is not used again" in said, said
