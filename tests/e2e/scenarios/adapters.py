@@ -121,6 +121,42 @@ def quantized_bases_train_alike_everywhere(b):
     close([in_codes], [in_values], 1e-3, "an evaluation in codes and in values")
 
 
+def peft_loads_adapters_over_a_base_in_4_bits(b):
+    """An adapter of a QLoRA run has the same loss in PEFT over bitsandbytes' Linear4bit, and over the base's values. Skipped where peft or
+    bitsandbytes is not installed. Sizes are multiples of 64 (tests/oracles/weight_codes.py)."""
+    try:
+        import torch
+        from bitsandbytes.nn import Linear4bit
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    except ImportError as error:
+        print(f"SKIPPED: {error}")
+        raise SystemExit(77)
+    torch.set_num_threads(1)
+    sizes = "vocab_size=4096,hidden_size=64,intermediate_size=128,num_hidden_layers=2,num_attention_heads=2,num_key_value_heads=2,max_position_embeddings=64"
+    b.train(1, b.common("base", model_type="llama", config_overrides=sizes, max_steps=10))
+    base = b.work / "base"
+    codes = dict(load_in_4bit=True, bnb_4bit_use_double_quant=True)
+    b.train(2, adapting(b, base, "run", **LORA, **codes, per_device_train_batch_size=4, max_steps=10, deepspeed=b.config("ds.json", zero(3))))
+    text = b.work / "text.txt"
+    text.write_text(b.text.read_text()[:2000])
+    ids = [int(x) for x in b.tool(["tokenize", base, "-f", text]).stdout.split()]
+    rows = torch.tensor(ids[:len(ids) // 32 * 32]).view(-1, 32)
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.float32)
+    for name, ours, theirs in (("codes", codes, dict(quantization_config=config, device_map="cpu")), ("values", {}, {})):
+        want = evaluated(b, name, 1, base, adapter=b.work / "run", validation_file=text, **ours)
+        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **theirs), b.work / "run").eval()
+        layers = [m for m in model.modules() if isinstance(m, Linear4bit)]
+        assert len(layers) == (14 if theirs else 0), layers
+        for layer in layers:
+            layer.support_avx512bf16_for_cpu = False  # such processors would evaluate in bf16, with scales in bf16
+        with torch.no_grad():
+            got = [model(input_ids=rows, labels=rows).loss.item()]
+            with model.disable_adapter():
+                assert abs(model(input_ids=rows, labels=rows).loss.item() - want) > 1e-2, "the adapter has no effect"
+        close(got, [want], 5e-6, f"PEFT over the base's {name}")
+
+
 def adapters_are_evaluated_and_merged(b):
     base = base_model(b)
     b.train(1, adapting(b, base, "run", **LORA, max_steps=40, learning_rate=3e-2, save_strategy="steps", save_steps=40, do_eval=True,
