@@ -24,7 +24,8 @@ from scenarios.memory_saves import generations, held, lose_memory, memory_direct
 from scenarios.recovery import Supervised, kill  # noqa: E402
 from support import Bench, damage, damage_shard, wait_for  # noqa: E402
 
-SECONDS_BETWEEN = 1.0  # mean time of training between two failures
+SECONDS_BETWEEN = 1.0  # longest time of training between two failures
+STEPS_BETWEEN = 80  # a run that completes its steps before all failures has fewer of them
 
 
 def percentile(values, share):
@@ -105,17 +106,17 @@ def arguments_of():
 
 def main():
     arguments = arguments_of()
-    run = Supervised(Bench(arguments), steps=60 + 150 * arguments.failures)
+    run = Supervised(Bench(arguments), steps=60 + STEPS_BETWEEN * arguments.failures)
     run.flags["eval_steps"] = 50
     run.nodes = arguments.nodes
     began = time.monotonic()
-    run.reference(len(arguments.nodes.split(",")))
+    run.reference(len(arguments.nodes.split(",")), timeout=3600)
     undisturbed = time.monotonic() - began
     supervisor = run.start("run", arguments.nodes, "--hang_timeout", "2", "--max_restarts", "50", memory_save_steps=arguments.memory)
     injector = Injector(run, supervisor, arguments.seed, arguments.kinds.split(","))
     while injector.running() and sum(injector.counts.values()) < arguments.failures:
         injector.inject()
-    said = run.finish(supervisor)
+    said = run.finish(supervisor, timeout=3600)
     history = run.history("run")
     assert injector.counts and history["failures"], f"the run ended before a rank was hit:\n{said[-5000:]}"
     costs = [sum(failure["lost_seconds"].values()) for failure in history["failures"]]

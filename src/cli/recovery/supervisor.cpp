@@ -49,7 +49,7 @@ constexpr double patience_for_steps = 5.0;
 /// Time for the launcher to return when no rank is left.
 constexpr double launcher_grace_seconds = 2.0;
 /// Time for the ranks to end after status.json has the end of the run: after a failure, or else.
-constexpr double grace_after_failure = 4.0, grace_after_end = 60.0;
+constexpr double grace_after_failure = 2.0, grace_after_end = 60.0;
 
 volatile std::sig_atomic_t stop_signal = 0, stop_count = 0, save_count = 0;
 

@@ -24,8 +24,8 @@ class Supervised:
     def words(self, name, ranks, **more):
         return self.b.common(name, **dict(self.flags, gradient_accumulation_steps=8 // ranks, **more))
 
-    def reference(self, ranks=2):
-        self.b.train(ranks, self.words("reference", ranks))
+    def reference(self, ranks=2, timeout=240):
+        self.b.train(ranks, self.words("reference", ranks), timeout=timeout)
         self.expected = self.result("reference")
         return self.expected
 
@@ -64,8 +64,8 @@ class Supervised:
     def history(self, name):
         return json.loads((self.b.work / name / "recovery.json").read_text())
 
-    def finish(self, supervisor, code=0):
-        said = supervisor.communicate(timeout=200)[1]
+    def finish(self, supervisor, code=0, timeout=200):
+        said = supervisor.communicate(timeout=timeout)[1]
         assert supervisor.returncode == code, f"exit {supervisor.returncode}\n{said}"
         return said
 
