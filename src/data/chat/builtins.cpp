@@ -49,8 +49,11 @@ namespace {
 
 std::string text_of(Call const& call) { return to_text(call.self, call.budget()); }
 std::vector<Value> items_of(Call const& call) { return elements(call.self, call.budget()); }
-Value list_of(Call const& call, std::vector<Value> items, List::Shape shape = List::Shape::list) {
-  return make_list(call.budget(), std::move(items), shape);
+Value list_of(Call const& call, std::vector<Value> items) {
+  return make_list(call.budget(), std::move(items));
+}
+Value generator_of(Call const& call, std::vector<Value> items) {
+  return make_list(call.budget(), std::move(items), List::Shape::generator);
 }
 
 // Text
@@ -78,10 +81,10 @@ Value capitalize(Call const& call) {
 }
 
 Value strip(Call const& call, bool left, bool right) {
-  bool const spaces = !call.at(0) || call.at(0)->is_none();
-  std::string const removed = spaces ? "" : call.text(0), text = text_of(call);
-  if (!spaces && removed.empty()) return call.make(text);
-  return call.make(stripped(text, left, right, removed));
+  std::string const text = text_of(call);
+  if (!call.optional(0)) return call.make(stripped(text, left, right));
+  std::string const removed = call.text(0);
+  return removed.empty() ? call.make(text) : call.make(stripped(text, left, right, removed));
 }
 
 Value replace(Call const& call) {
@@ -93,7 +96,7 @@ Value replace(Call const& call) {
   for (std::size_t found = text.find(from); found != std::string::npos;
        found = text.find(from, done)) {
     call.budget().step(to.size());
-    Charge const bound(call.budget(), out.size() + to.size());
+    call.budget().check(out.size() + to.size());
     out.append(text, done, found - done).append(to);
     done = found + from.size();
   }
@@ -121,14 +124,14 @@ Value to_json_text(Call const& call) {
   JsonStyle style;
   style.ascii = call.flag(0);
   style.sorted = call.flag(3);
-  if (Value const* indent = call.at(1); indent && !indent->is_none()) {
+  if (call.optional(1)) {
     std::int64_t const width = call.integer(1, 0);
     if (width < 0 || width > 1000) fail("tojson: the indent is not between 0 and 1000");
     style.lines = true;
     style.item_separator = ",";
     style.indent = static_cast<std::size_t>(width);
   }
-  if (Value const* separators = call.at(2); separators && !separators->is_none()) {
+  if (auto const* separators = call.optional(2)) {
     auto const* both = separators->list();
     if (!both || both->items.size() != 2 || !both->items[0].text() || !both->items[1].text())
       fail("tojson: separators are two texts");
@@ -182,38 +185,45 @@ Value join(Call const& call) {
   for (auto const& item : items_of(call)) {
     if (!std::exchange(begins, false)) out += separator;
     out += to_text(item, call.budget());
-    Charge const bound(call.budget(), out.size());
+    call.budget().check(out.size());
   }
   return call.make(out);
 }
 
-enum class Part { keys, values, items };
-Value parts_of(Call const& call, Part part, List::Shape shape = List::Shape::list) {
+/// The members of a dict as tuples of key and value.
+std::vector<Value> pairs_of(Call const& call) {
   if (!call.self.dict()) fail(concat("a ", type_name(call.self), " is not a mapping"));
   std::vector<Value> out;
   for (auto const& [key, value] : call.self.dict()->members)
-    out.push_back(part == Part::keys     ? key
-                  : part == Part::values ? value
-                                         : list_of(call, {key, value}, List::Shape::tuple));
-  return list_of(call, std::move(out), shape);
+    out.push_back(make_list(call.budget(), {key, value}, List::Shape::tuple));
+  return out;
 }
 
 Value items(Call const& call) {
-  if (call.self.is_undefined()) return list_of(call, {}, List::Shape::generator);
-  return parts_of(call, Part::items, List::Shape::generator);
+  return generator_of(call, call.self.is_undefined() ? std::vector<Value>() : pairs_of(call));
 }
 
 /// Sorts by key without case.
 Value sort_dict(Call const& call) {
-  Value const pairs = parts_of(call, Part::items);
-  std::vector<std::pair<std::string, Value>> keyed;
-  for (auto const& pair : pairs.list()->items)
-    keyed.emplace_back(lowercased(pair.list()->items[0].text()->bytes), pair);
-  call.budget().step(keyed.size() * sizeof keyed[0]);
-  std::ranges::stable_sort(keyed, {}, &std::pair<std::string, Value>::first);
+  auto pairs = pairs_of(call);
+  std::ranges::stable_sort(pairs, {}, [&](Value const& pair) {
+    std::string const& key = pair.list()->items[0].text()->bytes;
+    call.budget().step(key.size());
+    return lowercased(key);
+  });
+  return list_of(call, std::move(pairs));
+}
+
+Value values(Call const& call) {
   std::vector<Value> out;
-  for (auto const& [key, pair] : keyed) out.push_back(pair);
+  for (auto const& member : call.self.dict()->members) out.push_back(member.second);
   return list_of(call, std::move(out));
+}
+
+Value get(Call const& call) {
+  auto const* key = call.at(0)->text();
+  auto const* found = key ? call.self.dict()->find(key->bytes, call.budget()) : nullptr;
+  return found ? *found : call.at(1) ? *call.at(1) : Value::none();
 }
 
 Value map(Call const& call) {
@@ -227,14 +237,14 @@ Value map(Call const& call) {
       out.push_back(member_of(call, item, *given[0]));
       if (given[1] && out.back().is_undefined()) out.back() = *given[1];
     }
-    return list_of(call, std::move(out), List::Shape::generator);
+    return generator_of(call, std::move(out));
   }
   if (!positional[0].text()) fail("the name of a filter is not text");
   Arguments const rest{{positional.begin() + 1, positional.end()}, keywords};
   for (auto const& item : items_of(call))
     out.push_back(
         call.interpreter.apply(Builtin::Kind::filter, positional[0].text()->bytes, item, rest));
-  return list_of(call, std::move(out), List::Shape::generator);
+  return generator_of(call, std::move(out));
 }
 
 enum class Of { item, attribute };
@@ -253,7 +263,7 @@ Value chosen(Call const& call, bool keeps, Of of) {
           call.interpreter.apply(Builtin::Kind::test, given[test].text()->bytes, subject, rest);
     if (truth(subject) == keeps) out.push_back(item);
   }
-  return list_of(call, std::move(out), List::Shape::generator);
+  return generator_of(call, std::move(out));
 }
 
 // Functions
@@ -312,6 +322,9 @@ constexpr auto differs = test([](Call const& c) { return !equal(c.self, *c.at(0)
 constexpr auto lower = [](Call const& c) { return c.make(lowercased(text_of(c))); };
 constexpr auto upper = [](Call const& c) { return c.make(upper_case(text_of(c))); };
 constexpr auto trim = [](Call const& c) { return strip(c, true, true); };
+constexpr auto list = [](Call const& c) { return list_of(c, items_of(c)); };
+constexpr auto string = [](Call const& c) { return c.self.text() ? c.self : c.make(text_of(c)); };
+constexpr auto make_space = [](Call const& c) { return c.interpreter.make_namespace(c.arguments); };
 
 constexpr Builtin builtins[] = {
     {filter, "capitalize", 0, {}, capitalize},
@@ -324,7 +337,7 @@ constexpr Builtin builtins[] = {
     {filter, "join", 0, {"d"}, join},
     {filter, "last", 0, {}, last},
     {filter, "length", 0, {}, length_of},
-    {filter, "list", 0, {}, [](Call const& c) { return list_of(c, items_of(c)); }},
+    {filter, "list", 0, {}, list},
     {filter, "lower", 0, {}, lower},
     {filter, "map", any, {}, map},
     {filter, "reject", any, {}, [](Call const& c) { return chosen(c, false, Of::item); }},
@@ -333,11 +346,7 @@ constexpr Builtin builtins[] = {
     {filter, "safe", 0, {}, [](Call const& c) { return make_text(c.budget(), text_of(c), true); }},
     {filter, "select", any, {}, [](Call const& c) { return chosen(c, true, Of::item); }},
     {filter, "selectattr", any, {}, [](Call const& c) { return chosen(c, true, Of::attribute); }},
-    {filter,
-     "string",
-     0,
-     {},
-     [](Call const& c) { return c.self.text() ? c.self : c.make(text_of(c)); }},
+    {filter, "string", 0, {}, string},
     {filter, "tojson", 0, {"ensure_ascii", "indent", "separators", "sort_keys"}, to_json_text},
     {filter, "trim", 0, {"chars"}, trim},
     {filter, "upper", 0, {}, upper},
@@ -366,11 +375,7 @@ constexpr Builtin builtins[] = {
     {a_test, "ne", 1, {"b"}, differs},
     {a_test, "!=", 1, {"b"}, differs},
 
-    {function,
-     "namespace",
-     any,
-     {},
-     [](Call const& c) { return c.interpreter.make_namespace(c.arguments); }},
+    {function, "namespace", any, {}, make_space},
     {function, "raise_exception", 1, {"message"}, raise},
     {function, "range", 1, {"start", "stop", "step"}, range},
     {function, "strftime_now", 1, {"format"}, time_text},
@@ -390,19 +395,10 @@ constexpr Builtin builtins[] = {
     {text_method, "strip", 0, {"chars"}, trim},
     {text_method, "upper", 0, {}, upper},
 
-    {dict_method,
-     "get",
-     1,
-     {"key", "default"},
-     [](Call const& c) {
-       auto const* key = c.at(0)->text();
-       c.budget().step(8 * c.self.dict()->members.size());
-       auto const* found = key ? c.self.dict()->find(key->bytes) : nullptr;
-       return found ? *found : c.at(1) ? *c.at(1) : Value::none();
-     }},
-    {dict_method, "items", 0, {}, [](Call const& c) { return parts_of(c, Part::items); }},
-    {dict_method, "keys", 0, {}, [](Call const& c) { return parts_of(c, Part::keys); }},
-    {dict_method, "values", 0, {}, [](Call const& c) { return parts_of(c, Part::values); }}};
+    {dict_method, "get", 1, {"key", "default"}, get},
+    {dict_method, "items", 0, {}, [](Call const& c) { return list_of(c, pairs_of(c)); }},
+    {dict_method, "keys", 0, {}, list},
+    {dict_method, "values", 0, {}, values}};
 
 }  // namespace
 

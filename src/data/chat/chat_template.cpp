@@ -46,8 +46,7 @@ constexpr std::string_view continue_tag = "CONTINUE_FINAL_MESSAGE_TAG ";
 /// Puts the tag behind the last text of the last message, and returns that text.
 std::string tag_last_message(ConfigTree& messages) {
   ConfigTree::Array all = messages.as_array();
-  ConfigTree& message = all.back();
-  ConfigTree content = message.contains("content") ? message.at("content") : ConfigTree();
+  ConfigTree& content = all.back()["content"];
   std::string text;
   if (content.is_string()) {
     text = content.as_string();
@@ -65,7 +64,6 @@ std::string tag_last_message(ConfigTree& messages) {
   } else {
     throw ChatError("the last message has no content to continue");
   }
-  message.set("content", std::move(content));
   messages = ConfigTree(std::move(all));
   return text;
 }

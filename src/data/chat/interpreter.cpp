@@ -47,15 +47,12 @@ Value attribute_of(Value const& value, std::string_view name, Budget& budget) {
   require_defined(value);
   budget.step();
   if (auto const* method = find_method(value, name)) return Value(method);
-  if (auto const* dict = value.dict()) {
-    budget.step(8 * dict->members.size());
-    if (auto const* found = dict->find(name)) return *found;
-  }
+  if (auto const* dict = value.dict())
+    if (auto const* found = dict->find(name, budget)) return *found;
   if (auto const* space = value.get<Namespace*>()) {
     if (name.starts_with('_')) fail("a member of a namespace that begins with _ cannot be read");
     budget.step((*space)->members.size());
-    for (auto const& [each, member] : (*space)->members)
-      if (each == name) return member;
+    if (auto const* found = find_variable((*space)->members, name)) return *found;
   }
   if (auto const* loop = value.loop()) return loop_member(*loop, name, budget);
   return make_undefined(budget, concat("a ", type_name(value), " has no member '", name, "'"));
@@ -90,8 +87,7 @@ bool is_indexed(Value const& value) {
   return value.text() || (value.list() && value.list()->shape != List::Shape::generator);
 }
 
-}  // namespace
-
+/// `a name b` for + - * // % on integers, and + on text and lists.
 Value arithmetic(std::string_view name, Value const& a, Value const& b, Budget& budget) {
   if (a.is_integral() && b.is_integral()) return integers(name, a.integer(), b.integer());
   if (name != "+") no_operation(name, a, b);
@@ -109,6 +105,8 @@ Value arithmetic(std::string_view name, Value const& a, Value const& b, Budget& 
   return make_list(budget, std::move(items), a.list()->shape);
 }
 
+}  // namespace
+
 bool contains(Value const& container, Value const& item, Budget& budget) {
   if (auto const* text = container.text()) {
     if (!item.text()) no_operation("in", item, container);
@@ -123,10 +121,8 @@ bool contains(Value const& container, Value const& item, Budget& budget) {
 
 Value item_of(Value const& container, Value const& key, Budget& budget) {
   require_defined(container);
-  if (auto const* dict = container.dict(); dict && key.text()) {
-    budget.step(8 * dict->members.size());
-    if (auto const* found = dict->find(key.text()->bytes)) return *found;
-  }
+  if (auto const* dict = container.dict(); dict && key.text())
+    if (auto const* found = dict->find(key.text()->bytes, budget)) return *found;
   if (key.text()) return attribute_of(container, key.text()->bytes, budget);
   if (is_indexed(container) && key.is_integral()) {
     std::int64_t const size = length(container, budget);
@@ -142,40 +138,6 @@ Value item_of(Value const& container, Value const& key, Budget& budget) {
       budget, concat("a ", type_name(container), " has no element ", to_repr(key, budget)));
 }
 
-/// Bounds the recursion of a rendering.
-class Interpreter::Depth {
- public:
-  explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
-    if (interpreter_.depth_ >= deepest_call) fail("calls of macros are nested too deep");
-    ++interpreter_.depth_;
-  }
-  Depth(Depth const&) = delete;
-  Depth& operator=(Depth const&) = delete;
-  ~Depth() { --interpreter_.depth_; }
-
- private:
-  Interpreter& interpreter_;
-};
-
-/// Collects what is written while it lives, in another scope.
-struct Interpreter::Buffer {
-  Buffer(Interpreter& owner, std::shared_ptr<Scope> scope)
-      : interpreter(owner),
-        previous(std::exchange(owner.target_, &text)),
-        previous_scope(std::exchange(owner.scope_, std::move(scope))) {}
-  Buffer(Buffer const&) = delete;
-  Buffer& operator=(Buffer const&) = delete;
-  ~Buffer() {
-    interpreter.target_ = previous;
-    interpreter.scope_ = std::move(previous_scope);
-    interpreter.budget_.give(text.size());
-  }
-  std::string text;
-  Interpreter& interpreter;
-  std::string* previous;
-  std::shared_ptr<Scope> previous_scope;
-};
-
 /// Namespaces may refer to each other: each is emptied before any ends.
 Interpreter::~Interpreter() {
   for (auto& each : namespaces_) each.members.clear();
@@ -188,20 +150,10 @@ void Interpreter::write(std::string_view text) {
   target_->append(text);
 }
 
-void Interpreter::set(std::string_view name, Value value) {
-  auto& variables = scope_->variables;
-  auto const found = std::ranges::find(variables, name, &std::pair<std::string_view, Value>::first);
-  if (found != variables.end())
-    found->second = std::move(value);
-  else
-    variables.emplace_back(name, std::move(value));
-}
-
 Value Interpreter::lookup(std::string_view name) {
   for (Scope const* scope = scope_.get(); scope; scope = scope->parent.get()) {
     budget_.step();
-    for (auto const& [each, value] : scope->variables)
-      if (each == name) return value;
+    if (auto const* found = find_variable(scope->variables, name)) return *found;
   }
   if (auto const* function = find_builtin(Builtin::Kind::function, name)) return Value(function);
   return make_undefined(budget_, concat("'", name, "' is undefined"));
@@ -222,30 +174,36 @@ void Interpreter::assign_member(Node const& target, Value value) {
   auto const* space = holder.get<Namespace*>();
   if (!space) fail(concat("'", name, "' is no namespace, so its members cannot be set"));
   auto& members = (*space)->members;
-  auto const found = std::ranges::find(members, target.text, &std::pair<std::string, Value>::first);
   budget_.step(members.size());
-  if (found != members.end()) {
-    found->second = std::move(value);
-    return;
-  }
-  budget_.take(sizeof(*found) + target.text.size());
-  members.emplace_back(target.text, std::move(value));
+  if (!find_variable(members, target.text)) budget_.take(sizeof(members[0]));
+  set_variable(members, target.text, std::move(value));
 }
 
 Value Interpreter::make_namespace(Arguments const& arguments) {
   if (namespaces_.size() >= max_namespaces) fail("the template makes too many namespaces");
   if (!arguments.positional.empty()) fail("namespace() takes keywords only");
-  Namespace made;
-  for (auto const& [name, value] : arguments.keywords) made.members.emplace_back(name, value);
+  namespaces_.push_back({arguments.keywords});
+  auto& made = namespaces_.back();
   budget_.take(sizeof made + made.members.size() * sizeof(made.members[0]));
-  namespaces_.push_back(std::move(made));
-  return Value(&namespaces_.back());
+  return Value(&made);
 }
 
 std::string Interpreter::captured(Node const& body) {
-  Buffer buffer(*this, inner_scope());
+  std::string text;
+  auto* const outer_target = std::exchange(target_, &text);
+  auto const outer = std::exchange(scope_, inner_scope());
   run(body);
-  return buffer.text;
+  scope_ = outer;
+  target_ = outer_target;
+  budget_.give(text.size());
+  return text;
+}
+
+Level Interpreter::enter(Node const& node) {
+  if (depth_ == deepest_call) fail("calls of macros are nested too deep");
+  budget_.step();
+  position_.line = node.line;
+  return Level(depth_);
 }
 
 Interpreter::Flow Interpreter::run(Node const& node) {
@@ -254,9 +212,7 @@ Interpreter::Flow Interpreter::run(Node const& node) {
       if (Flow const flow = run(statement); flow != Flow::next) return flow;
     return Flow::next;
   }
-  Depth const depth(*this);
-  budget_.step();
-  position_.line = node.line;
+  Level const level = enter(node);
   auto const& children = node.children;
   switch (node.kind) {
     case Kind::data:
@@ -300,11 +256,13 @@ Interpreter::Flow Interpreter::run(Node const& node) {
 
 /// The items for which the condition of the for statement holds.
 std::vector<Value> Interpreter::filtered(Node const& loop, std::vector<Value> items) {
+  auto const outer = scope_;
   std::vector<Value> out;
   for (auto& item : items) {
-    Buffer const scope(*this, inner_scope());
+    scope_ = inner_scope();
     assign(loop.children[0], item);
     if (truth(evaluate(loop.children[2]))) out.push_back(std::move(item));
+    scope_ = outer;
   }
   return out;
 }
@@ -337,26 +295,12 @@ Interpreter::Flow Interpreter::run_loop(Node const& node) {
 
 // Expressions
 
-std::vector<Value> Interpreter::evaluate_all(std::span<Node const> expressions) {
-  std::vector<Value> out;
-  for (auto const& expression : expressions) out.push_back(evaluate(expression));
-  return out;
-}
-
 Value Interpreter::evaluate(Node const& node) {
-  Depth const depth(*this);
-  budget_.step();
-  position_.line = node.line;
+  Level const level = enter(node);
   auto const& children = node.children;
   switch (node.kind) {
-    case Kind::none:
-      return Value::none();
-    case Kind::boolean:
-      return Value(node.number != 0);
-    case Kind::integer:
-      return Value(node.number);
-    case Kind::string:
-      return make_text(budget_, node.text);
+    case Kind::constant:
+      return node.value;
     case Kind::name:
       return lookup(node.text);
     case Kind::attribute:
@@ -369,11 +313,9 @@ Value Interpreter::evaluate(Node const& node) {
       return slice(node);
     case Kind::call:
       return call(node);
-    case Kind::filter:
-    case Kind::test: {
+    case Kind::apply: {
       Value const input = evaluate(children[0]);
-      auto const kind = node.kind == Kind::filter ? Builtin::Kind::filter : Builtin::Kind::test;
-      return apply(kind, node.text, input, arguments_of(node));
+      return call(*node.builtin, input, arguments_of(node));
     }
     case Kind::unary: {
       Value const value = evaluate(children[0]);
@@ -385,9 +327,12 @@ Value Interpreter::evaluate(Node const& node) {
     case Kind::conditional:
       return evaluate(truth(evaluate(children[0])) ? children[1] : children[2]);
     case Kind::list:
-      return make_list(budget_, evaluate_all(children));
-    case Kind::tuple:
-      return make_list(budget_, evaluate_all(children), List::Shape::tuple);
+    case Kind::tuple: {
+      std::vector<Value> items;
+      for (auto const& child : children) items.push_back(evaluate(child));
+      auto const shape = node.kind == Kind::list ? List::Shape::list : List::Shape::tuple;
+      return make_list(budget_, std::move(items), shape);
+    }
     case Kind::dict: {
       Pairs pairs;
       for (std::size_t i = 0; i + 1 < children.size(); i += 2) {
@@ -396,8 +341,8 @@ Value Interpreter::evaluate(Node const& node) {
       }
       return make_dict(budget_, pairs);
     }
-    case Kind::capture:
-      return make_text(budget_, captured(children[0]));
+    case Kind::body:
+      return make_text(budget_, captured(node));
     default:  // the `else` of a conditional that is left out
       return {};
   }
@@ -507,11 +452,11 @@ Value Interpreter::call(Macro const& macro, Arguments const& arguments) {
   Node const& definition = *macro.definition;
   std::shared_ptr<Scope> const outer = macro.scope.lock();
   if (!outer) fail("a macro is called after the loop or block in which it is defined");
-  auto const parameters = std::span(definition.children).subspan(1);
+  auto const parameters = std::span(definition.children).first(definition.children.size() - 1);
   std::vector<std::string_view> names;
   for (auto const& parameter : parameters) names.push_back(parameter.text);
   auto const given = by_parameter(definition.text, names, arguments);
-  Buffer buffer(*this, std::make_shared<Scope>(Scope{{}, outer}));
+  auto const caller = std::exchange(scope_, std::make_shared<Scope>(Scope{{}, outer}));
   for (std::size_t i = 0; i < names.size(); ++i) {
     Node const& standard = parameters[i].children[0];
     if (given[i])
@@ -521,8 +466,9 @@ Value Interpreter::call(Macro const& macro, Arguments const& arguments) {
     else
       set(names[i], make_undefined(budget_, concat("parameter '", names[i], "' was not provided")));
   }
-  run(definition.children[0]);
-  return make_text(budget_, buffer.text);
+  std::string text = captured(definition.children.back());
+  scope_ = caller;
+  return make_text(budget_, std::move(text));
 }
 
 }  // namespace tessera::data::detail

@@ -21,7 +21,7 @@ class Interpreter;
 
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> keywords;
+  Variables keywords;
 };
 
 /// A call of a builtin with its arguments in the order of its parameters.
@@ -33,6 +33,10 @@ struct Call {
 
   Budget& budget() const;
   Value const* at(std::size_t i) const { return i < given.size() ? given[i] : nullptr; }
+  /// Null also where none is given.
+  Value const* optional(std::size_t i) const {
+    return at(i) && !at(i)->is_none() ? at(i) : nullptr;
+  }
   bool flag(std::size_t i) const { return at(i) && truth(*at(i)); }
   /// An argument that must be of a kind, or its default. @throws TemplateError
   std::string text(std::size_t i, std::string_view standard = "") const;
@@ -65,7 +69,7 @@ std::vector<Value const*> by_parameter(std::string_view function,
 
 /// Names and their values inside a template, a loop, a macro or a block.
 struct Scope {
-  std::vector<std::pair<std::string_view, Value>> variables;
+  Variables variables;
   std::shared_ptr<Scope> parent;
 };
 
@@ -89,7 +93,9 @@ class Interpreter {
   ~Interpreter();
 
   /// Sets a variable.
-  void set(std::string_view name, Value value);
+  void set(std::string_view name, Value value) {
+    set_variable(scope_->variables, name, std::move(value));
+  }
   /// @throws TemplateError; position() says where
   void run(Syntax const& syntax) { run(syntax.body); }
 
@@ -107,9 +113,9 @@ class Interpreter {
 
  private:
   enum class Flow { next, leave, repeat };
-  struct Buffer;
-  class Depth;
 
+  /// Counts a step and a level of recursion.
+  Level enter(Node const& node);
   Flow run(Node const& statement);
   Flow run_loop(Node const& loop);
   std::vector<Value> filtered(Node const& loop, std::vector<Value> items);
@@ -127,13 +133,12 @@ class Interpreter {
   Value call(Builtin const& builtin, Value const& self, Arguments const& arguments);
   Value call(Macro const& macro, Arguments const& arguments);
   Value lookup(std::string_view name);
-  std::vector<Value> evaluate_all(std::span<Node const> expressions);
   Arguments arguments_of(Node const& expression);
 
   Budget& budget_;
   std::optional<std::time_t> time_;
   std::string output_;
-  std::string* target_ = &output_;  ///< where text is written
+  std::string* target_ = &output_;  ///< where text is written; an error may leave it dangling
   std::vector<TextSpan> generation_;
   std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
   std::deque<Namespace> namespaces_;
@@ -142,8 +147,6 @@ class Interpreter {
   int depth_ = 0;
 };
 
-/// `a name b` for + - * // % on integers, and + on text and lists.
-Value arithmetic(std::string_view name, Value const& a, Value const& b, Budget& budget);
 bool contains(Value const& container, Value const& item, Budget& budget);
 /// Returns container[key], or an undefined value without such an element.
 Value item_of(Value const& container, Value const& key, Budget& budget);

@@ -15,9 +15,10 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80) != 0;
 }
 
-/// Line ends as \n, without the last one.
-std::string with_line_feeds(std::string_view source) {
-  std::string out;
+/// Well-formed text with line ends as \n, without the last one.
+std::string with_line_feeds(std::string_view bytes) {
+  std::string source, out;
+  append_valid_utf8(bytes, source);
   for (std::size_t i = 0; i < source.size(); ++i) {
     if (source[i] != '\r')
       out += source[i];
@@ -61,9 +62,7 @@ class Lexer {
   /// Text up to the next tag, and the tag.
   void read_text() {
     std::size_t tag = source_.find('{', at_);
-    while (tag < source_.size() &&
-           (tag + 1 == source_.size() ||
-            std::string_view("%{#").find(source_[tag + 1]) == std::string_view::npos))
+    while (tag < source_.size() && at(tag + 1) != '%' && at(tag + 1) != '{' && at(tag + 1) != '#')
       tag = source_.find('{', tag + 1);
     if (tag >= source_.size()) {
       add(TokenKind::data, rest());
@@ -94,23 +93,21 @@ class Lexer {
   void skip_comment() {
     std::size_t const end = source_.find("#}", at_);
     if (end == std::string::npos) fail("a comment is not closed");
-    char const sign = end > at_ ? source_[end - 1] : ' ';
-    advance(end + 2 - at_);
-    if (sign == '-')
-      skip_space();
-    else if (sign != '+')
-      takes("\n");
+    bool const has_sign = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+');
+    advance(end - at_ - (has_sign ? 1 : 0));
+    takes_end("#}");
   }
 
+  /// The end of a tag or a comment, and what its sign or trim_blocks removes after it.
   bool takes_end(std::string const& end) {
-    bool const block = end == "%}";
+    bool const trims = end != "}}";
     if (takes("-" + end)) {
       skip_space();
       return true;
     }
-    if (block && takes("+" + end)) return true;
+    if (trims && takes("+" + end)) return true;
     if (!takes(end)) return false;
-    if (block) takes("\n");
+    if (trims) takes("\n");
     return true;
   }
 
@@ -194,10 +191,6 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize_template(std::string_view source) {
-  std::string valid;
-  append_valid_utf8(source, valid);
-  return Lexer(valid).run();
-}
+std::vector<Token> tokenize_template(std::string_view source) { return Lexer(source).run(); }
 
 }  // namespace tessera::data::detail

@@ -74,6 +74,11 @@ class Parser {
       throw SyntaxError{parent.line, "the template is nested too deep"};
     parent.children.push_back(std::move(child));
   }
+  static Node constant(int line, Value value) {
+    Node out = make(Kind::constant, line, "");
+    out.value = std::move(value);
+    return out;
+  }
   template <class... Children>
   static Node make(Kind kind, int line, std::string text, Children... children) {
     Node out;
@@ -84,25 +89,16 @@ class Parser {
     return out;
   }
 
-  /// Counts levels of recursion while it lives.
-  class Level {
-   public:
-    explicit Level(Parser& parser) : parser_(parser) {
-      if (++parser.level_ > deepest_expression) parser.fail("the template is nested too deep");
-    }
-    Level(Level const&) = delete;
-    Level& operator=(Level const&) = delete;
-    ~Level() { --parser_.level_; }
-
-   private:
-    Parser& parser_;
-  };
+  Level deeper() {
+    if (level_ == deepest_expression) fail("the template is nested too deep");
+    return Level(level_);
+  }
 
   // Statements
 
   /// Statements up to a tag of @p ends, which is taken with its name; to the end without ends.
   Node parse_body(std::initializer_list<std::string_view> ends) {
-    Level const level(*this);
+    Level const level = deeper();
     Node out = make(Kind::body, current().line, "");
     while (true) {
       int const line = current().line;
@@ -156,17 +152,15 @@ class Parser {
   }
 
   Node parse_macro(int line) {
-    std::string name = expect_name();
-    Node parameters;
+    Node out = make(Kind::macro, line, expect_name());
     expect("(");
     while (!takes_symbol(")")) {
-      if (!parameters.children.empty()) expect(",");
+      if (!out.children.empty()) expect(",");
       Node parameter = make(Kind::parameter, line, expect_name());
       add(parameter, takes_symbol("=") ? parse_expression() : Node());
-      add(parameters, std::move(parameter));
+      add(out, std::move(parameter));
     }
-    Node out = make(Kind::macro, line, std::move(name), parse_outside_loops("endmacro"));
-    for (auto& parameter : parameters.children) add(out, std::move(parameter));
+    add(out, parse_outside_loops("endmacro"));
     return out;
   }
 
@@ -195,10 +189,7 @@ class Parser {
 
   Node parse_set(int line) {
     Node out = make(Kind::assignment, line, "", parse_target());
-    if (takes_symbol("="))
-      add(out, parse_tuple());
-    else
-      add(out, make(Kind::capture, line, "", parse_block({"endset"})));
+    add(out, takes_symbol("=") ? parse_tuple() : parse_block({"endset"}));
     return out;
   }
 
@@ -228,7 +219,7 @@ class Parser {
   }
 
   Node parse_expression() {
-    Level const level(*this);
+    Level const level = deeper();
     Node value = parse_binary();
     while (takes_name("if")) {
       Node test = parse_binary();
@@ -266,20 +257,20 @@ class Parser {
   }
 
   Node parse_not() {
-    Level const level(*this);
+    Level const level = deeper();
     int const line = tokens_[at_++].line;
     return make(Kind::unary, line, "not", parse_binary(comparisons));
   }
 
   Node parse_unary(bool filters) {
-    Level const level(*this);
+    Level const level = deeper();
     int const line = current().line;
     std::string const sign = is_symbol("-") || is_symbol("+") ? tokens_[at_++].value : "";
     Node out = sign.empty() ? parse_primary() : make(Kind::unary, line, sign, parse_unary(false));
     out = parse_postfix(std::move(out));
     while (filters) {
       if (takes_symbol("|"))
-        out = parse_filter(std::move(out));
+        out = parse_builtin(Builtin::Kind::filter, std::move(out));
       else if (takes_name("is"))
         out = parse_test(std::move(out));
       else
@@ -293,9 +284,9 @@ class Parser {
     if (is(Token::Kind::name)) return parse_name();
     if (is(Token::Kind::integer)) return parse_integer();
     if (is(Token::Kind::string)) {
-      Node out = make(Kind::string, token.line, "");
-      while (is(Token::Kind::string)) out.text += tokens_[at_++].value;
-      return out;
+      std::string text;
+      while (is(Token::Kind::string)) text += tokens_[at_++].value;
+      return constant(token.line, make_constant(std::move(text)));
     }
     if (takes_symbol("(")) {
       if (takes_symbol(")")) return make(Kind::tuple, token.line, "");
@@ -309,34 +300,37 @@ class Parser {
   }
 
   Node parse_name() {
-    Token const& token = tokens_[at_++];
-    std::string const& name = token.value;
-    if (name == "none" || name == "None") return make(Kind::none, token.line, "");
-    bool const is_true = name == "true" || name == "True";
-    if (!is_true && name != "false" && name != "False") return make(Kind::name, token.line, name);
-    Node out = make(Kind::boolean, token.line, "");
-    out.number = is_true;
-    return out;
+    auto const& [kind, name, line] = tokens_[at_++];
+    if (name == "none" || name == "None") return constant(line, Value::none());
+    if (name == "true" || name == "True") return constant(line, Value(true));
+    if (name == "false" || name == "False") return constant(line, Value(false));
+    return make(Kind::name, line, name);
   }
 
   Node parse_integer() {
-    Token const& token = tokens_[at_++];
-    Node out = make(Kind::integer, token.line, "");
-    char const *begin = token.value.data(), *end = begin + token.value.size();
-    if (std::from_chars(begin, end, out.number).ec != std::errc())
-      throw SyntaxError{token.line, token.value + " is out of range"};
-    return out;
+    auto const& [kind, digits, line] = tokens_[at_++];
+    std::int64_t number = 0;
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), number).ec != std::errc())
+      throw SyntaxError{line, digits + " is out of range"};
+    return constant(line, Value(number));
+  }
+
+  /// Calls @p parse_element for each of the elements up to @p end, with commas between them.
+  template <class ParseElement>
+  void parse_list(std::string_view end, ParseElement parse_element) {
+    while (!takes_symbol(end)) {
+      parse_element();
+      if (!is_symbol(end)) expect(",");
+    }
   }
 
   Node parse_items(std::string_view end, Node out) {
-    while (!takes_symbol(end)) {
-      if (!out.children.empty()) expect(",");
-      if (takes_symbol(end)) break;
+    parse_list(end, [&] {
       add(out, parse_expression());
-      if (out.kind != Kind::dict) continue;
+      if (out.kind != Kind::dict) return;
       expect(":");
       add(out, parse_expression());
-    }
+    });
     return out;
   }
 
@@ -374,9 +368,7 @@ class Parser {
   Node parse_arguments(Node out) {
     expect("(");
     bool named = false;
-    for (bool first = true; !takes_symbol(")"); first = false) {
-      if (!first) expect(",");
-      if (takes_symbol(")")) break;
+    parse_list(")", [&] {
       if (is_symbol("*") || is_symbol("**")) refuse("a call with * or **");
       int const line = current().line;
       if (is(Token::Kind::name) && following().kind == Token::Kind::symbol &&
@@ -385,31 +377,30 @@ class Parser {
         std::string name = expect_name();
         expect("=");
         add(out, make(Kind::keyword, line, std::move(name), parse_expression()));
+      } else if (named) {
+        fail_before("a keyword");
       } else {
-        if (named) fail_before("a keyword");
         add(out, parse_expression());
       }
-    }
+    });
     return out;
   }
 
-  Node parse_filter(Node value) {
+  /// A filter or a test of a value.
+  Node parse_builtin(Builtin::Kind kind, Node value) {
     int const line = current().line;
-    Node out = make(Kind::filter, line, expect_name(), std::move(value));
-    require(Builtin::Kind::filter, out);
+    std::string const name = expect_name();
+    Node out = make(Kind::apply, line, "", std::move(value));
+    out.builtin = find_builtin(kind, name);
+    if (!out.builtin) throw SyntaxError{line, unknown(kind, name)};
     return is_symbol("(") ? parse_arguments(std::move(out)) : out;
   }
 
   Node parse_test(Node value) {
     int const line = current().line;
     bool const negated = takes_name("not");
-    Node out = make(Kind::test, line, expect_name(), std::move(value));
-    require(Builtin::Kind::test, out);
-    if (is_symbol("(")) out = parse_arguments(std::move(out));
+    Node out = parse_builtin(Builtin::Kind::test, std::move(value));
     return negated ? make(Kind::unary, line, "not", std::move(out)) : out;
-  }
-  static void require(Builtin::Kind kind, Node const& node) {
-    if (!find_builtin(kind, node.text)) throw SyntaxError{node.line, unknown(kind, node.text)};
   }
 
   std::vector<Token> tokens_;

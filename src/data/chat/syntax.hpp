@@ -1,43 +1,39 @@
 #pragma once
 /// Syntax trees of templates, and the parser that builds them.
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "chat/value.hpp"
 
 namespace tessera::data::detail {
 
 /// A statement or an expression. An argument by name is a `keyword` among the children.
 struct Node {
   enum class Kind {
-    missing,  ///< left out: the `else` of a conditional, a bound of a slice, a default
-    none,
-    boolean,  ///< number: 0 or 1
-    integer,  ///< number
-    string,   ///< text
+    missing,   ///< left out: the `else` of a conditional, a bound of a slice, a default
+    constant,  ///< value
     name,
     attribute,    ///< object . text
     item,         ///< object [ key ]
     slice,        ///< object [ begin : end : step ]
     call,         ///< callee, arguments
     keyword,      ///< text = value
-    filter,       ///< input | text(arguments)
-    test,         ///< input is text(arguments)
+    apply,        ///< input | builtin(arguments), or input is builtin(arguments)
     unary,        ///< text: not, -, +
     binary,       ///< text: or, and, ==, in, +, ~, ...
     conditional,  ///< test, value, else
     list,
     tuple,
     dict,        ///< keys and values in turn
-    capture,     ///< what a body writes
-    body,        ///< statements
+    body,        ///< statements; as a value what they write
     data,        ///< text between tags
     output,      ///< value
     loop,        ///< target, value, test, body, else
     condition,   ///< tests and bodies in turn, else
     assignment,  ///< target, value
-    macro,       ///< body, parameters
+    macro,       ///< parameters, body
     parameter,   ///< default
     generation,  ///< body
     break_loop,
@@ -46,9 +42,22 @@ struct Node {
   Kind kind = Kind::missing;
   int line = 1;
   std::string text;
-  std::int64_t number = 0;
+  Value value{};
+  Builtin const* builtin = nullptr;
   std::vector<Node> children;
   int depth = 1;  ///< levels of the tree
+};
+
+/// Counts a level of recursion while it lives.
+class Level {
+ public:
+  explicit Level(int& count) : count_(count) { ++count_; }
+  Level(Level const&) = delete;
+  Level& operator=(Level const&) = delete;
+  ~Level() { --count_; }
+
+ private:
+  int& count_;
 };
 
 /// A template that cannot be parsed.

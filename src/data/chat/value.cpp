@@ -1,9 +1,9 @@
 #include "chat/value.hpp"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "tessera/core/error.hpp"
@@ -34,29 +34,56 @@ double Value::number() const {
   return real ? *real : static_cast<double>(integer());
 }
 
-Value const* Dict::find(std::string_view key) const {
-  for (auto const& [name, value] : members)
-    if (name.text()->bytes == key) return &value;
-  return nullptr;
-}
-
 namespace {
 
 constexpr int deepest_value = 100;
 
-int depth_of(Value const& value) {
-  if (auto const* list = value.list()) return list->depth;
-  if (auto const* dict = value.dict()) return dict->depth;
-  return value.loop() ? value.loop()->items->depth + 1 : 0;
+/// The level of a list or a dict with this element.
+int level_around(Value const& element) {
+  int level = 0;
+  if (auto const* list = element.list()) level = list->depth;
+  if (auto const* dict = element.dict()) level = dict->depth;
+  if (auto const* loop = element.loop()) level = loop->items->depth + 1;
+  if (level >= deepest_value)
+    fail(concat("lists and dicts are nested more than ", deepest_value, " levels deep"));
+  return level + 1;
 }
 
-int checked_depth(int depth) {
-  if (depth > deepest_value)
-    fail(concat("lists and dicts are nested more than ", deepest_value, " levels deep"));
-  return depth;
+/// A value that takes memory of the budget while it lives: its own and that of @p bytes.
+template <class T>
+Value make_counted(Budget& budget, T value, std::size_t bytes) {
+  bytes += sizeof(T);
+  budget.take(bytes);
+  return Value(std::shared_ptr<T const>(new T(std::move(value)), [&budget, bytes](T const* done) {
+    budget.give(bytes);
+    delete done;
+  }));
 }
+
+std::string const& key_of(Pairs::value_type const& member) { return member.first.text()->bytes; }
 
 }  // namespace
+
+Value const* Dict::find(std::string_view key) const {
+  auto const found = std::ranges::find(members, key, key_of);
+  return found == members.end() ? nullptr : &found->second;
+}
+
+Value const* find_variable(Variables const& variables, std::string_view name) {
+  auto const found = std::ranges::find(variables, name, &Variables::value_type::first);
+  return found == variables.end() ? nullptr : &found->second;
+}
+void set_variable(Variables& variables, std::string_view name, Value value) {
+  auto const found = std::ranges::find(variables, name, &Variables::value_type::first);
+  if (found != variables.end())
+    found->second = std::move(value);
+  else
+    variables.emplace_back(name, std::move(value));
+}
+
+Value make_constant(std::string bytes) {
+  return Value(std::make_shared<Text const>(Text{std::move(bytes)}));
+}
 
 Value make_undefined(Budget& budget, std::string why) {
   Value const text = make_text(budget, std::move(why));
@@ -66,39 +93,32 @@ Value make_undefined(Budget& budget, std::string why) {
 Value make_text(Budget& budget, std::string bytes, bool safe) {
   std::size_t const size = bytes.size();
   budget.step(size);
-  return Value(std::shared_ptr<Text const>(
-      new Text{std::move(bytes), safe, Charge(budget, size + sizeof(Text))}));
+  return make_counted(budget, Text{std::move(bytes), safe}, size);
 }
 
 Value make_list(Budget& budget, std::vector<Value> items, List::Shape shape) {
-  int depth = 0;
-  for (auto const& item : items) depth = std::max(depth, depth_of(item));
-  std::size_t const size = items.size() * sizeof(Value);
+  List made{std::move(items), shape};
+  for (auto const& item : made.items) made.depth = std::max(made.depth, level_around(item));
+  std::size_t const size = made.items.size() * sizeof(Value);
   budget.step(size);
-  return Value(
-      std::shared_ptr<List const>(new List{std::move(items), shape, checked_depth(depth + 1), false,
-                                           Charge(budget, size + sizeof(List))}));
+  return make_counted(budget, std::move(made), size);
 }
 
 Value make_dict(Budget& budget, Pairs const& pairs) {
-  Pairs members;
-  int depth = 0;
+  Dict made;
   for (auto const& [key, value] : pairs) {
     if (!key.text())
       fail(concat("a ", type_name(key), " as a key of a dict is not supported; use text"));
-    budget.step(8 * members.size());
-    auto const found = std::ranges::find_if(members, [&key = key](auto const& member) {
-      return member.first.text()->bytes == key.text()->bytes;
-    });
-    if (found != members.end())
+    budget.step(8 * made.members.size());
+    auto const found = std::ranges::find(made.members, key.text()->bytes, key_of);
+    if (found != made.members.end())
       found->second = value;
     else
-      members.emplace_back(key, value);
-    depth = std::max(depth, depth_of(value));
+      made.members.emplace_back(key, value);
+    made.depth = std::max(made.depth, level_around(value));
   }
-  std::size_t const size = members.size() * sizeof(Pairs::value_type);
-  return Value(std::shared_ptr<Dict const>(
-      new Dict{std::move(members), checked_depth(depth + 1), Charge(budget, size + sizeof(Dict))}));
+  std::size_t const size = made.members.size() * sizeof(Pairs::value_type);
+  return make_counted(budget, std::move(made), size);
 }
 
 Value make_value(Budget& budget, ConfigTree const& tree) {
@@ -145,8 +165,7 @@ bool equal(Value const& a, Value const& b, Budget& budget) {
   if (auto const* x = a.dict(), *y = b.dict(); x && y) {
     return x->members.size() == y->members.size() &&
            std::ranges::all_of(x->members, [&](auto const& member) {
-             budget.step(8 * y->members.size());
-             auto const* found = y->find(member.first.text()->bytes);
+             auto const* found = y->find(key_of(member), budget);
              return found && equal(member.second, *found, budget);
            });
   }
@@ -179,16 +198,9 @@ namespace {
 
 /// The shortest text that reads as @p value again, as Python's repr() lays it out.
 std::string real_text(double value) {
-  char buffer[400];
-  auto const written = [&](std::chars_format format) {
-    return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, format).ptr);
-  };
   if (!std::isfinite(value)) fail("a number is not finite");
-  std::string const scientific = written(std::chars_format::scientific);
-  int const exponent = std::stoi(scientific.substr(scientific.find('e') + 1));
-  if (exponent < -4 || exponent >= 16) return scientific;
-  std::string const fixed = written(std::chars_format::fixed);
-  return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
+  std::string const text = fmt::format("{}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 /// Writes values with the layout of Python's json.dumps, or of its repr().
@@ -198,34 +210,63 @@ class Writer {
   Writer(Notation notation, JsonStyle const& style, Budget& budget)
       : json_(notation == Notation::json), style_(style), budget_(budget) {}
 
-  void write(Value const& value, std::size_t level = 0) {
+  std::string written(Value const& value) {
+    write(value, 0);
+    return std::move(out_);
+  }
+
+ private:
+  void write(Value const& value, std::size_t level) {
     auto const* list = value.list();
     if (auto const* dict = value.dict()) {
-      write_dict(*dict, level);
+      write_all("{", members_of(*dict), "}", level, [&](auto const& member) {
+        write_text(key_of(member));
+        out_ += style_.key_separator;
+        write(member.second, level + 1);
+      });
     } else if (list && list->shape != List::Shape::generator) {
       bool const tuple = !json_ && list->shape == List::Shape::tuple;
-      out_ += tuple ? '(' : '[';
-      for (auto const& item : list->items) {
-        separate(&item != list->items.data(), level + 1);
-        write(item, level + 1);
-      }
-      if (tuple && list->items.size() == 1) out_ += ',';
-      if (!list->items.empty()) new_line(level);
-      out_ += tuple ? ')' : ']';
+      std::string_view const close = !tuple ? "]" : list->items.size() == 1 ? ",)" : ")";
+      write_all(tuple ? "(" : "[", list->items, close, level,
+                [&](Value const& item) { write(item, level + 1); });
     } else if (auto const* text = value.text()) {
       write_text(text->bytes);
     } else {
       write_scalar(value);
     }
-    check(0);
+    bound(0);
   }
-  std::string take() { return std::move(out_); }
 
- private:
-  /// Bounds the text that has been written.
-  void check(std::size_t more) const {
+  /// Fails where what is written and @p more bytes are beyond the budget.
+  void bound(std::size_t more) const {
     budget_.step(more);
-    Charge const charge(budget_, out_.size() + more);
+    budget_.check(out_.size() + more);
+  }
+  Pairs members_of(Dict const& dict) const {
+    Pairs members = dict.members;
+    if (style_.sorted)
+      std::ranges::sort(members, [&](auto const& a, auto const& b) {
+        return compare(a.first, b.first, budget_) < 0;
+      });
+    return members;
+  }
+  template <class Elements, class Write>
+  void write_all(std::string_view open, Elements const& elements, std::string_view close,
+                 std::size_t level, Write write_element) {
+    out_ += open;
+    for (auto const& element : elements) {
+      if (&element != elements.data()) out_ += style_.item_separator;
+      new_line(level + 1);
+      write_element(element);
+    }
+    if (!elements.empty()) new_line(level);
+    out_ += close;
+  }
+  void new_line(std::size_t level) {
+    if (!style_.lines) return;
+    bound(style_.indent * level + 1);
+    out_ += '\n';
+    out_.append(style_.indent * level, ' ');
   }
   void write_scalar(Value const& value) {
     if (value.is_none())
@@ -241,34 +282,8 @@ class Writer {
     else
       fail(concat("a value of type ", type_name(value), " cannot be written as text"));
   }
-  void write_dict(Dict const& dict, std::size_t level) {
-    Pairs members = dict.members;
-    if (style_.sorted)
-      std::ranges::sort(members, [&](auto const& a, auto const& b) {
-        return compare(a.first, b.first, budget_) < 0;
-      });
-    out_ += '{';
-    for (auto const& member : members) {
-      separate(&member != members.data(), level + 1);
-      write_text(member.first.text()->bytes);
-      out_ += style_.key_separator;
-      write(member.second, level + 1);
-    }
-    if (!members.empty()) new_line(level);
-    out_ += '}';
-  }
-  void new_line(std::size_t level) {
-    if (!style_.lines) return;
-    check(style_.indent * level + 1);
-    out_ += '\n';
-    out_.append(style_.indent * level, ' ');
-  }
-  void separate(bool after_another, std::size_t level) {
-    if (after_another) out_ += style_.item_separator;
-    new_line(level);
-  }
   void write_text(std::string_view text) {
-    check(2 * text.size());
+    bound(2 * text.size());
     bool const single = text.find('\'') == std::string_view::npos;
     char const quote = !json_ && (single || text.find('"') != std::string_view::npos) ? '\'' : '"';
     std::string_view const escaped = json_ ? "\\\n\r\t\f\b" : "\\\n\r\t", letters = "\\nrtfb";
@@ -281,37 +296,29 @@ class Writer {
         out_ += {'\\', letters[found]};
       else if (ascii == quote)
         out_ += {'\\', quote};
-      else if (is_written(code))
+      else if (is_printed(code))
         out_ += text.substr(begin, i - begin);
       else
-        write_escape(code);
+        out_ += escape_of(code);
     }
     out_ += quote;
   }
-  bool is_written(char32_t code) const {
+  bool is_printed(char32_t code) const {
     if (json_) return code >= 0x20 && (!style_.ascii || code < 0x7f);
     auto const category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
     return code == ' ' || (category != UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS);
   }
-  void write_escape(char32_t code) {
-    auto const hex = [&](char const* prefix, char32_t number, int digits) {
-      out_ += prefix;
-      while (digits-- > 0) out_ += "0123456789abcdef"[(number >> (4 * digits)) & 15];
-    };
-    if (code > 0xffff && json_) {
-      hex("\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
-      hex("\\u", 0xdc00 + ((code - 0x10000) & 0x3ff), 4);
-    } else if (code > 0xffff) {
-      hex("\\U", code, 8);
-    } else if (json_ || code > 0xff) {
-      hex("\\u", code, 4);
-    } else {
-      hex("\\x", code, 2);
-    }
+  std::string escape_of(char32_t code) const {
+    auto const number = static_cast<std::uint32_t>(code);
+    if (json_ && number > 0xffff)  // surrogates
+      return fmt::format("\\u{:04x}\\u{:04x}", 0xd7c0 + (number >> 10), 0xdc00 + (number & 0x3ff));
+    if (number > 0xffff) return fmt::format("\\U{:08x}", number);
+    return json_ || number > 0xff ? fmt::format("\\u{:04x}", number)
+                                  : fmt::format("\\x{:02x}", number);
   }
 
   bool json_;
-  JsonStyle const& style_;
+  JsonStyle style_;
   Budget& budget_;
   std::string out_;
 };
@@ -319,16 +326,11 @@ class Writer {
 }  // namespace
 
 std::string to_json(Value const& value, JsonStyle const& style, Budget& budget) {
-  Writer writer(Writer::Notation::json, style, budget);
-  writer.write(value);
-  return writer.take();
+  return Writer(Writer::Notation::json, style, budget).written(value);
 }
 
 std::string to_repr(Value const& value, Budget& budget) {
-  JsonStyle const style;
-  Writer writer(Writer::Notation::python, style, budget);
-  writer.write(value);
-  return writer.take();
+  return Writer(Writer::Notation::python, {}, budget).written(value);
 }
 
 std::string to_text(Value const& value, Budget& budget) {
@@ -379,27 +381,25 @@ std::vector<std::string_view> characters(std::string_view text) {
 }
 
 std::string_view stripped(std::string_view text, bool left, bool right, std::string_view removed) {
-  auto const is_removed = [&](std::size_t begin, std::size_t end) {
-    std::size_t at = begin;
-    char32_t const code = next_code_point(text, at);
-    return removed.empty()
-               ? is_white_space(code) || (code >= 0x1c && code <= 0x1f)
-               : removed.find(text.substr(begin, end - begin)) != std::string_view::npos;
+  auto const is_removed = [&](std::string_view character) {
+    std::size_t end = 0;
+    char32_t const code = next_code_point(character, end);
+    return removed.empty() ? is_white_space(code) || (code >= 0x1c && code <= 0x1f)
+                           : removed.find(character) != std::string_view::npos;
   };
-  std::size_t begin = 0, end = text.size();
-  while (left && begin < end) {
-    std::size_t next = begin;
-    next_code_point(text, next);
-    if (!is_removed(begin, next)) break;
-    begin = next;
+  while (left && !text.empty()) {
+    std::size_t end = 0;
+    next_code_point(text, end);
+    if (!is_removed(text.substr(0, end))) break;
+    text.remove_prefix(end);
   }
-  while (right && end > begin) {
-    std::size_t last = end - 1;
-    while (last > begin && (text[last] & 0xc0) == 0x80) --last;
-    if (!is_removed(last, end)) break;
-    end = last;
+  while (right && !text.empty()) {
+    std::size_t last = text.size() - 1;
+    while (last > 0 && (text[last] & 0xc0) == 0x80) --last;
+    if (!is_removed(text.substr(last))) break;
+    text.remove_suffix(text.size() - last);
   }
-  return text.substr(begin, end - begin);
+  return text;
 }
 
 }  // namespace tessera::data::detail

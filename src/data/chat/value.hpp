@@ -28,27 +28,14 @@ class Budget {
   void step(std::size_t bytes = 0);
   void take(std::size_t bytes);
   void give(std::size_t bytes) { used_ -= static_cast<std::int64_t>(bytes); }
+  /// Fails unless @p bytes more may be taken.
+  void check(std::size_t bytes) {
+    take(bytes);
+    give(bytes);
+  }
 
  private:
   std::int64_t steps_, bytes_, used_ = 0;
-};
-
-/// Memory of a value while it lives.
-class Charge {
- public:
-  Charge() = default;
-  Charge(Budget& budget, std::size_t bytes) : budget_(&budget), bytes_(bytes) {
-    budget.take(bytes);
-  }
-  Charge(Charge const&) = delete;
-  Charge& operator=(Charge const&) = delete;
-  ~Charge() {
-    if (budget_) budget_->give(bytes_);
-  }
-
- private:
-  Budget* budget_ = nullptr;
-  std::size_t bytes_ = 0;
 };
 
 class Value;
@@ -111,7 +98,6 @@ class Value {
 struct Text {
   std::string bytes;  ///< UTF-8
   bool safe = false;  ///< made by the filter `safe`
-  Charge charge;
 };
 
 struct List {
@@ -124,16 +110,19 @@ struct List {
   Shape shape = Shape::list;
   int depth = 1;  ///< levels of lists and dicts
   mutable bool read = false;
-  Charge charge;
 };
 
 using Pairs = std::vector<std::pair<Value, Value>>;
 struct Dict {
   Pairs members;  ///< in the order of insertion
   int depth = 1;
-  Charge charge;
 
   Value const* find(std::string_view key) const;
+  /// Counts the search.
+  Value const* find(std::string_view key, Budget& budget) const {
+    budget.step(8 * members.size());
+    return find(key);
+  }
 };
 
 /// The variable `loop` of a for statement.
@@ -142,10 +131,19 @@ struct Loop {
   std::size_t index = 0;
 };
 
+/// Values by name: variables, members of a namespace, arguments by keyword. The names are text of
+/// the template.
+using Variables = std::vector<std::pair<std::string_view, Value>>;
+/// Null if there is none.
+Value const* find_variable(Variables const& variables, std::string_view name);
+void set_variable(Variables& variables, std::string_view name, Value value);
+
 struct Namespace {
-  std::vector<std::pair<std::string, Value>> members;
+  Variables members;
 };
 
+/// Text of a template, which no budget counts.
+Value make_constant(std::string bytes);
 /// @param why for the message where the value is used as if it were defined
 Value make_undefined(Budget& budget, std::string why);
 Value make_text(Budget& budget, std::string bytes, bool safe = false);
