@@ -12,9 +12,9 @@ namespace tessera::data::detail {
 
 Budget& Call::budget() const { return interpreter.budget(); }
 
-std::string Call::text(std::size_t i, std::string_view standard) const {
+std::string Call::text(std::size_t i) const {
   Value const* value = at(i);
-  if (!value) return std::string(standard);
+  if (!value) return "";
   if (!value->text()) fail(concat("an argument is a ", type_name(*value), "; text is expected"));
   return value->text()->bytes;
 }
@@ -309,8 +309,7 @@ bool is_flag(Value const& value, bool flag) {
 }
 /// Has an order and a length.
 bool is_sequence(Value const& value) {
-  bool const generator = value.list() && value.list()->shape == List::Shape::generator;
-  return value.is_undefined() || value.text() || value.dict() || (value.list() && !generator);
+  return value.is_undefined() || value.text() || value.dict() || value.sequence();
 }
 
 constexpr auto filter = Builtin::Kind::filter, a_test = Builtin::Kind::test,

@@ -82,11 +82,6 @@ Value integers(std::string_view name, std::int64_t a, std::int64_t b) {
   return Value(out);
 }
 
-/// Elements by index: text, a list or a tuple.
-bool is_indexed(Value const& value) {
-  return value.text() || (value.list() && value.list()->shape != List::Shape::generator);
-}
-
 /// `a name b` for + - * // % on integers, and + on text and lists.
 Value arithmetic(std::string_view name, Value const& a, Value const& b, Budget& budget) {
   if (a.is_integral() && b.is_integral()) return integers(name, a.integer(), b.integer());
@@ -98,11 +93,11 @@ Value arithmetic(std::string_view name, Value const& a, Value const& b, Budget& 
         fail("text of the filter `safe` escapes HTML in text added by +; use ~");
     return make_text(budget, x->bytes + y->bytes, x->safe || y->safe);
   }
-  if (!is_indexed(a) || !a.list() || !b.list() || a.list()->shape != b.list()->shape)
-    no_operation(name, a, b);
-  std::vector<Value> items = a.list()->items;
-  items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
-  return make_list(budget, std::move(items), a.list()->shape);
+  auto const *x = a.sequence(), *y = b.sequence();
+  if (!x || !y || x->shape != y->shape) no_operation(name, a, b);
+  std::vector<Value> items = x->items;
+  items.insert(items.end(), y->items.begin(), y->items.end());
+  return make_list(budget, std::move(items), x->shape);
 }
 
 }  // namespace
@@ -124,7 +119,7 @@ Value item_of(Value const& container, Value const& key, Budget& budget) {
   if (auto const* dict = container.dict(); dict && key.text())
     if (auto const* found = dict->find(key.text()->bytes, budget)) return *found;
   if (key.text()) return attribute_of(container, key.text()->bytes, budget);
-  if (is_indexed(container) && key.is_integral()) {
+  if ((container.text() || container.sequence()) && key.is_integral()) {
     std::int64_t const size = length(container, budget);
     std::int64_t const index = key.integer() + (key.integer() < 0 ? size : 0);
     if (index >= 0 && index < size) {
@@ -367,7 +362,7 @@ Value Interpreter::binary(Node const& node) {
 
 Value Interpreter::slice(Node const& node) {
   Value const value = evaluate(node.children[0]);
-  if (!is_indexed(value)) fail(concat("a ", type_name(value), " cannot be sliced"));
+  if (!value.text() && !value.sequence()) fail(concat("a ", type_name(value), " cannot be sliced"));
   auto const bound = [&](std::size_t i) -> std::optional<std::int64_t> {
     Value const given = evaluate(node.children[i]);
     if (node.children[i].kind == Kind::missing || given.is_none()) return {};

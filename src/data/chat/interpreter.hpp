@@ -38,8 +38,8 @@ struct Call {
     return at(i) && !at(i)->is_none() ? at(i) : nullptr;
   }
   bool flag(std::size_t i) const { return at(i) && truth(*at(i)); }
-  /// An argument that must be of a kind, or its default. @throws TemplateError
-  std::string text(std::size_t i, std::string_view standard = "") const;
+  /// An argument that must be of a kind, or its default: "" for text. @throws TemplateError
+  std::string text(std::size_t i) const;
   std::int64_t integer(std::size_t i, std::int64_t standard) const;
   Value make(std::string_view bytes) const { return make_text(budget(), std::string(bytes)); }
 };

@@ -25,6 +25,9 @@ void Budget::take(std::size_t bytes) {
   used_ += static_cast<std::int64_t>(bytes);
 }
 
+List const* Value::sequence() const {
+  return list() && list()->shape != List::Shape::generator ? list() : nullptr;
+}
 std::int64_t Value::integer() const {
   auto const* flag = get<bool>();
   return flag ? std::int64_t{*flag} : *get<std::int64_t>();
@@ -157,8 +160,7 @@ bool equal(Value const& a, Value const& b, Budget& budget) {
     budget.step(std::min(a.text()->bytes.size(), b.text()->bytes.size()));
     return a.text()->bytes == b.text()->bytes;
   }
-  if (auto const* x = a.list(), *y = b.list();
-      x && y && x->shape == y->shape && x->shape != List::Shape::generator)
+  if (auto const* x = a.sequence(), *y = b.sequence(); x && y && x->shape == y->shape)
     return std::ranges::equal(x->items, y->items, [&](Value const& left, Value const& right) {
       return equal(left, right, budget);
     });
@@ -217,14 +219,13 @@ class Writer {
 
  private:
   void write(Value const& value, std::size_t level) {
-    auto const* list = value.list();
     if (auto const* dict = value.dict()) {
       write_all("{", members_of(*dict), "}", level, [&](auto const& member) {
         write_text(key_of(member));
         out_ += style_.key_separator;
         write(member.second, level + 1);
       });
-    } else if (list && list->shape != List::Shape::generator) {
+    } else if (auto const* list = value.sequence()) {
       bool const tuple = !json_ && list->shape == List::Shape::tuple;
       std::string_view const close = !tuple ? "]" : list->items.size() == 1 ? ",)" : ")";
       write_all(tuple ? "(" : "[", list->items, close, level,
@@ -360,10 +361,8 @@ std::vector<Value> elements(Value const& value, Budget& budget) {
 }
 
 std::int64_t length(Value const& value, Budget& budget) {
-  auto const* list = value.list();
   if (value.is_undefined()) return 0;
-  if (list && list->shape == List::Shape::generator) return -1;
-  if (list) return static_cast<std::int64_t>(list->items.size());
+  if (auto const* list = value.sequence()) return static_cast<std::int64_t>(list->items.size());
   if (auto const* dict = value.dict()) return static_cast<std::int64_t>(dict->members.size());
   if (!value.text()) return -1;
   budget.step(value.text()->bytes.size());

@@ -75,6 +75,7 @@ class Value {
   }
   Text const* text() const { return held<Text>(); }
   List const* list() const { return held<List>(); }
+  List const* sequence() const;  ///< a list or a tuple, no generator
   Dict const* dict() const { return held<Dict>(); }
   Loop const* loop() const { return held<Loop>(); }
   bool is_undefined() const { return is<Undefined>(); }
