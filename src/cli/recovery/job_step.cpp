@@ -141,13 +141,14 @@ void JobStep::signal_ranks(int number) const {
   if (ranks.empty() && !code_) ::kill(launcher_, number);
 }
 
-/// srun that is killed leaves its step running.
+/// srun that is killed leaves its step running. The controller acts immediately, but its answer
+/// waits for nodes that are lost.
 void JobStep::cancel_slurm_step() const {
   if (options_.slurm_job.empty()) return;
   std::istringstream steps(
       output_of({"squeue", "-h", "-s", "-j", options_.slurm_job, "-o", "%i %j"}, 10s));
   for (std::string id, name; steps >> id >> name;)
-    if (name == options_.step_name) run_program({"scancel", "--signal=KILL", id}, 10s);
+    if (name == options_.step_name) run_program({"scancel", "--signal=KILL", id}, 2s);
 }
 
 void JobStep::end() {
