@@ -47,7 +47,8 @@ class Supervised:
             options = (*options, "--ranks_per_node", nodes)
         words = [str(self.b.bin / "tessera"), "run", "--launcher_options=" + " ".join(w for w in launcher_options(self.b.mpiexec) if "root" not in w), *options,
                  "--", *self.words(name, ranks, **more)]
-        return subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        with open(self.b.work / "supervisor.log", "w") as log:  # a pipe that nobody reads would stop the supervisor
+            return subprocess.Popen(words, env=environment, stderr=log, stdout=subprocess.DEVNULL)
 
     def ranks(self, supervisor):
         """Process ids of the ranks, by launcher: empty while it starts."""
@@ -65,7 +66,8 @@ class Supervised:
         return json.loads((self.b.work / name / "recovery.json").read_text())
 
     def finish(self, supervisor, code=0, timeout=200):
-        said = supervisor.communicate(timeout=timeout)[1]
+        supervisor.wait(timeout)
+        said = (self.b.work / "supervisor.log").read_text()
         assert supervisor.returncode == code, f"exit {supervisor.returncode}\n{said}"
         return said
 
@@ -153,5 +155,5 @@ def a_supervised_run_stops_where_it_must(b):
     wait_for(lambda: run.steps("killed") >= 5, 60)
     ranks = run.ranks(supervisor)
     supervisor.kill()
-    supervisor.communicate()
+    supervisor.wait()
     wait_for(lambda: not any(os.path.exists(f"/proc/{rank}") for rank in ranks), 20)
