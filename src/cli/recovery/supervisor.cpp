@@ -162,6 +162,7 @@ class Supervisor {
         "save that blocks: {:g} s) counts as a hang",
         pool_.wanted_nodes(), request_.nodes.size(), pool_.ranks_per_node(),
         request_.hang_timeout_seconds, patience_outside_steps * request_.hang_timeout_seconds));
+    probe_lost_nodes();
     for (;;) {
       if (!choose_world()) {
         probe_lost_nodes();
