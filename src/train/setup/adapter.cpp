@@ -106,12 +106,6 @@ zero::Engine::Fill combine(std::vector<memory::UnitSpec> const& units, zero::Eng
 
 namespace {
 
-void round_values(Dtype dtype, std::vector<float>& values) {
-  if (dtype == Dtype::fp32) return;
-  for (float& x : values)
-    x = dtype == Dtype::bf16 ? static_cast<float>(bfloat16(x)) : static_cast<float>(float16(x));
-}
-
 /// The parameters of one adapted layer.
 struct AdaptedLayer {
   memory::ParameterSpec const *w, *a, *b;
@@ -167,7 +161,7 @@ zero::Engine::Fill with_magnitudes(zero::Engine::Fill fill,
     if (base.codes)
       zero::quantize_values(*of.w, *base.codes, of.w_values.data());
     else
-      round_values(base.dtype, of.w_values);
+      zero::round_values(base.dtype, of.w_values.data(), of.w->numel());
     if (lora.init == model::LoraInit::nonzero) of.a_values = read(of.a), of.b_values = read(of.b);
     for (std::int64_t i = 0; i < numel; ++i) out[i] = static_cast<float>(of.norm(first + i, lora));
   };

@@ -28,6 +28,7 @@
 #include "tessera/train/setup/node_memory.hpp"
 #include "tessera/train/setup/training_data.hpp"
 #include "tessera/zero/layout/saved_states.hpp"
+#include "tessera/zero/weights/base_values.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -81,12 +82,6 @@ std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& ar
   auto const graph_mode =
       arguments.device_graphs ? memory::GraphMode::capture : memory::GraphMode::off;
   return memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode);
-}
-
-void round_to(Dtype dtype, float* values, std::int64_t numel) {
-  for (std::int64_t i = 0; i < numel; ++i)
-    values[i] = dtype == Dtype::bf16 ? static_cast<float>(bfloat16(values[i]))
-                                     : static_cast<float>(float16(values[i]));
 }
 
 /// Counts the rows of @p rows samples and their longest, and says whether they are examples.
@@ -419,7 +414,7 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
         // every rank reads the matrices that become codes
         bool const counted = is_quantized(u, p) ? job_.is_root() : counts;
         if (!parameter.trains && counted) checksum.add(parameter.name, first, numel, out);
-        if (rounds) round_to(run_.config.dtype, out, numel);
+        if (rounds) zero::round_values(run_.config.dtype, out, numel);
         if (counted) tally.add(parameter.name, "", checkpoint::count_nonfinite(out, numel, dtype));
       });
   if (run_.weights->frozen_plan().parameter_count() > 0)

@@ -74,13 +74,6 @@ std::int64_t values_of(std::vector<kernels::WeightCodes> const& matrices) {
   return sum;
 }
 
-void round_to(Dtype dtype, float* values, std::int64_t numel) {
-  if (dtype == Dtype::fp32) return;
-  for (std::int64_t i = 0; i < numel; ++i)
-    values[i] = dtype == Dtype::bf16 ? static_cast<float>(bfloat16(values[i]))
-                                     : static_cast<float>(float16(values[i]));
-}
-
 }  // namespace
 
 QuantizedWeights::QuantizedWeights(EngineConfig const& config, ParameterSubset matrices,
@@ -162,7 +155,7 @@ void QuantizedWeights::fill(WeightFill const& fill) {
     for (std::size_t p = 0; p < codes_[position(u)].size(); ++p) {
       auto const& matrix = codes_[position(u)][p];
       fill(u, static_cast<int>(in_model(u)[p]), 0, matrix.numel(), numbers);
-      round_to(dtype, numbers, matrix.numel());
+      round_values(dtype, numbers, matrix.numel());
       kernels::encode_weights(matrix, numbers, bytes);
       store(u, p, bytes);
     }
@@ -182,12 +175,19 @@ WeightReport QuantizedWeights::report() const {
 
 namespace tessera::zero {
 
+void round_values(Dtype dtype, float* values, std::int64_t numel) {
+  if (dtype == Dtype::fp32) return;
+  for (std::int64_t i = 0; i < numel; ++i)
+    values[i] = dtype == Dtype::bf16 ? static_cast<float>(bfloat16(values[i]))
+                                     : static_cast<float>(float16(values[i]));
+}
+
 void quantize_values(memory::ParameterSpec const& matrix, QuantizedBase const& base,
                      float* values) {
   auto const format = detail::codes_of(matrix, base);
   auto const queue = memory::make_inline_queue("codes");
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(format.bytes()));
-  detail::round_to(base.stored_dtype, values, matrix.numel());
+  round_values(base.stored_dtype, values, matrix.numel());
   kernels::encode_weights(format, values, codes.data());
   kernels::decode_weights(*queue, {values, Dtype::fp32, {matrix.numel()}},
                           {codes.data(), Dtype::uint8, {format.bytes()}}, format);
