@@ -4,13 +4,22 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <istream>
 #include <string>
 #include <string_view>
 
 #include "detail/hwloc_topology.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::topology {
 namespace {
+
+/// Cores of Arm processors by implementer and part, the numbers of /proc/cpuinfo.
+constexpr struct {
+  std::string_view implementer, part, name;
+} arm_cores[] = {{"0x41", "0xd0c", "Arm Neoverse N1"}, {"0x41", "0xd40", "Arm Neoverse V1"},
+                 {"0x41", "0xd49", "Arm Neoverse N2"}, {"0x41", "0xd4f", "Arm Neoverse V2"},
+                 {"0x46", "0x001", "Fujitsu A64FX"},   {"0xc0", "0xac3", "Ampere-1"}};
 
 /// "200000 100000" of cpu.max, or the two files of version 1; 0: no limit, or no file.
 double quota_in(std::string const& directory, bool unified) {
@@ -119,6 +128,21 @@ std::vector<int> numa_nodes_near(std::vector<int> const& cores) {
       }
   }
   return near.size() < all ? near : std::vector<int>{};
+}
+
+std::string processor_model(std::istream& cpuinfo) {
+  std::string implementer;
+  for (std::string line; std::getline(cpuinfo, line);) {
+    auto const colon = line.find(": ");
+    std::string const value = colon == std::string::npos ? "" : line.substr(colon + 2);
+    if (line.starts_with("model name")) return value;
+    if (line.starts_with("CPU implementer")) implementer = value;
+    if (!line.starts_with("CPU part")) continue;
+    for (auto const& core : arm_cores)
+      if (core.implementer == implementer && core.part == value) return std::string(core.name);
+    return concat("Arm, implementer ", implementer, ", part ", value);
+  }
+  return "unknown";
 }
 
 }  // namespace tessera::topology

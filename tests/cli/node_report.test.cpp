@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
 
 namespace tessera::cli {
 namespace {
@@ -24,18 +23,6 @@ TEST(NodeReport, NamesProcessorAndCores) {
               Contains(Pair("hardware", AllOf(HasSubstr("NUMA"), HasSubstr("core")))));
   EXPECT_THAT(section.facts,
               Contains(Pair("for this process", testing::ContainsRegex("^[0-9]+ \\([0-9]+"))));
-}
-
-TEST(NodeReport, NamesProcessorsOfAllKinds) {
-  auto const model = [](std::string const& text) {
-    std::istringstream cpuinfo(text);
-    return processor_model(cpuinfo);
-  };
-  EXPECT_EQ(model("processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\n"), "Intel(R) Xeon(R)");
-  std::string const arm = "processor\t: 0\nFeatures\t: fp sve2\nCPU implementer\t: 0x41\n";
-  EXPECT_EQ(model(arm + "CPU part\t: 0xd4f\n"), "Arm Neoverse V2");
-  EXPECT_EQ(model(arm + "CPU part\t: 0xfff\n"), "Arm, implementer 0x41, part 0xfff");
-  EXPECT_EQ(model("processor\t: 0\n"), "unknown");
 }
 
 TEST(NodeReport, FileSystemsHaveNames) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <sstream>
 
 namespace tessera::topology {
 namespace {
@@ -91,6 +92,18 @@ TEST(RanksHaveOwnCores, NotWhenTheQuotaIsLess) {
   EXPECT_FALSE(own_cores({cores(0, 3), cores(0, 3)}, 0, 1.0));
   EXPECT_TRUE(own_cores({cores(0, 3), cores(0, 3)}, 0, 2.0));
   EXPECT_FALSE(own_cores({cores(0, 7), cores(0, 7)}, 2, 3.0));
+}
+
+TEST(ProcessorModel, HasANameForAllKinds) {
+  auto const model = [](std::string const& text) {
+    std::istringstream cpuinfo(text);
+    return processor_model(cpuinfo);
+  };
+  EXPECT_EQ(model("processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\n"), "Intel(R) Xeon(R)");
+  std::string const arm = "processor\t: 0\nFeatures\t: fp sve2\nCPU implementer\t: 0x41\n";
+  EXPECT_EQ(model(arm + "CPU part\t: 0xd4f\n"), "Arm Neoverse V2");
+  EXPECT_EQ(model(arm + "CPU part\t: 0xfff\n"), "Arm, implementer 0x41, part 0xfff");
+  EXPECT_EQ(model("processor\t: 0\n"), "unknown");
 }
 
 }  // namespace

@@ -36,13 +36,6 @@ namespace {
 using topology::Environment;
 namespace fs = std::filesystem;
 
-/// Cores of Arm processors by implementer and part, the numbers of /proc/cpuinfo.
-constexpr struct {
-  std::string_view implementer, part, name;
-} arm_cores[] = {{"0x41", "0xd0c", "Arm Neoverse N1"}, {"0x41", "0xd40", "Arm Neoverse V1"},
-                 {"0x41", "0xd49", "Arm Neoverse N2"}, {"0x41", "0xd4f", "Arm Neoverse V2"},
-                 {"0x46", "0x001", "Fujitsu A64FX"},   {"0xc0", "0xac3", "Ampere-1"}};
-
 /// "0-3,8" for ascending numbers.
 std::string ranges(std::vector<int> const& numbers) {
   std::string out;
@@ -94,21 +87,6 @@ void check_job(Environment const& e, NodeSection& section) {
 
 }  // namespace
 
-std::string processor_model(std::istream& cpuinfo) {
-  std::string implementer;
-  for (std::string line; std::getline(cpuinfo, line);) {
-    auto const colon = line.find(": ");
-    std::string const value = colon == std::string::npos ? "" : line.substr(colon + 2);
-    if (line.starts_with("model name")) return value;
-    if (line.starts_with("CPU implementer")) implementer = value;
-    if (!line.starts_with("CPU part")) continue;
-    for (auto const& core : arm_cores)
-      if (core.implementer == implementer && core.part == value) return std::string(core.name);
-    return concat("Arm, implementer ", implementer, ", part ", value);
-  }
-  return "unknown";
-}
-
 NodeSection processor_section() {
   NodeSection section{"processor", {}, {}};
   utsname system{};
@@ -116,7 +94,7 @@ NodeSection processor_section() {
   section.add("host", concat(system.nodename, " (", system.sysname, " ", system.release, ", ",
                              system.machine, ")"));
   std::ifstream cpuinfo("/proc/cpuinfo");
-  section.add("model", processor_model(cpuinfo));
+  section.add("model", topology::processor_model(cpuinfo));
   if (auto const counts = topology::count_processors()) {
     auto const counted = [](int count, char const* noun) {
       return concat(count, " ", plural(count, noun));

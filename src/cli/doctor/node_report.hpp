@@ -26,8 +26,6 @@ struct NodeSection {
 
 /// Processor model, sockets, NUMA domains and cores; cores and CPU quota of this process.
 NodeSection processor_section();
-/// The processor's name in the text of /proc/cpuinfo, which on Arm has numbers instead.
-std::string processor_model(std::istream& cpuinfo);
 
 /// The file system of @p directory (or of its nearest existing parent): type, free space and
 /// inodes, write permission.

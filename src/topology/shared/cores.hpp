@@ -2,7 +2,9 @@
 /// The processors of this node, from hwloc, and how many cores the kernels of a rank may use: a
 /// pure function of facts that cores_of_rank() collects.
 
+#include <iosfwd>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tessera::topology {
@@ -35,6 +37,9 @@ struct ProcessorCounts {
 /// Counts all processors of the node, including those that this process may not use. Nothing when
 /// hwloc fails.
 std::optional<ProcessorCounts> count_processors();
+
+/// The processor's name in the text of /proc/cpuinfo, which on Arm has numbers instead.
+std::string processor_model(std::istream& cpuinfo);
 
 /// The NUMA nodes with memory next to @p cores, as the system numbers both. Memory of GPUs and
 /// high-bandwidth memory that the system shows as nodes are left out. Empty when these are all

@@ -18,6 +18,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/families/registry.hpp"
+#include "tessera/topology/cores.hpp"
 #include "tessera/topology/launcher.hpp"
 #include "tessera/topology/rank_groups.hpp"
 #include "tessera/train/generate/text_generation.hpp"
@@ -101,12 +102,9 @@ StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy co
 
 /// What bits depend on besides weights and samples: the same on ranks that verify each other.
 std::string machine_text() {
-  std::string processor;
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; processor.empty() && std::getline(in, line);)
-    if (line.starts_with("model name")) processor = line;
+  std::ifstream cpuinfo("/proc/cpuinfo");
   int const device = memory::Runtime::device();
-  return concat(memory::Runtime::threads(), " threads, ", processor,
+  return concat(memory::Runtime::threads(), " threads, ", topology::processor_model(cpuinfo),
                 device < 0 ? "" : ", " + memory::describe_device(device).name);
 }
 
