@@ -1,6 +1,7 @@
 #include "tessera/kernels/elementwise/hash.hpp"
 
 #include "launch/launch.hpp"
+#include "tessera/core/rounding.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -19,10 +20,8 @@ struct HashRule {
     std::int64_t const end = begin + per_part < numel ? begin + per_part : numel;
     std::uint64_t sum = 0;
     for (std::int64_t i = begin + team.rank(); i < end; i += team.size()) {
-      std::uint64_t x = in[i] + (first + static_cast<std::uint64_t>(i)) * 0x9E3779B97F4A7C15ull;
-      x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;  // mix_bits(), for device compilers
-      x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-      sum += x ^ (x >> 31);
+      auto const place = first + static_cast<std::uint64_t>(i);
+      sum += mix_bits(in[i] + place * 0x9E3779B97F4A7C15ull);
     }
     std::uint64_t const total = team.sum(sum);
     if (team.rank() == 0) hash[part] += total;
@@ -33,7 +32,7 @@ template <class Bits>
 void launch_hash(Queue& q, std::uint64_t* hash, ConstTensorView in, std::uint64_t first) {
   constexpr auto parts = static_cast<std::int64_t>(hash_parts);
   HashRule<Bits> const rule{hash, static_cast<Bits const*>(in.data()), in.numel(),
-                            (in.numel() + parts - 1) / parts, first};
+                            ceil_divide(in.numel(), parts), first};
   detail::parallel_rows(q, "tessera::kernels::add_hash", parts, rule);
 }
 

@@ -89,10 +89,11 @@ class Planned {
     MemoryPlan plan;
     plan.states = weights_->memory();
     if (reference_) {
-      plan.states.weights += reference_->memory().weights;
-      plan.states.buffers += reference_->memory().buffers;
-      plan.states.offloaded += reference_->memory().offloaded;
-      plan.states.swapped += reference_->memory().swapped;
+      auto const own = reference_->memory();
+      plan.states.weights += own.weights;
+      plan.states.buffers += own.buffers;
+      plan.states.offloaded += own.offloaded;
+      plan.states.swapped += own.swapped;
     }
     plan.activations = bytes_.activations;
     plan.host_checkpoints = bytes_.host_checkpoints;

@@ -41,7 +41,8 @@ struct PhaseTimes {
 };
 
 /// Seconds of a step in which a rank has not waited for other ranks: reading samples and computing.
-/// On a device computing is the time until its passes are done; at stage 3 nothing is known of it.
+/// On a device computing is the time until its passes are done, measured in every fourth step; at
+/// stage 3 nothing is known of it.
 struct OwnTime {
   double compute = 0.0, input = 0.0;
   double total() const { return compute + input; }
