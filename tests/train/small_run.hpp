@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "scratch_files.hpp"
+#include "tessera/checkpoint/save/save.hpp"
 #include "tessera/comm/base/collectives.hpp"
 #include "tessera/comm/compose/host_collectives.hpp"
 #include "tessera/data/sampling/sampler.hpp"
@@ -135,6 +136,19 @@ struct SmallRun {
         });
   }
   train::ModelContext context() { return {*model, *engine, *compute, mesh}; }
+  /// A resumable checkpoint of @p step in @p output.
+  checkpoint::SaveRequest save_request(std::filesystem::path const& output,
+                                       std::int64_t step) const {
+    return {.directory = output / "checkpoints",
+            .step = step,
+            .run_id = "test",
+            .plan = engine->plan(),
+            .units = model->units(),
+            .model_config = model->config(),
+            .resolved_config = ConfigTree::object(),
+            .trainer_state = ConfigTree::object(),
+            .versions = ConfigTree::object()};
+  }
 
   ScratchFiles files;
   std::unique_ptr<comm::Collectives> comm;

@@ -26,6 +26,15 @@ def evaluated(b, output, ranks, base, **flags):
     return json.loads((b.work / output / "eval_results.json").read_text())["eval_loss"]
 
 
+def losses_are_close_in_16_bits(b, base, words, losses):
+    """Under autocast, and with the 16-bit weights of a DeepSpeed block."""
+    for kind in ("bf16", "fp16"):
+        block = zero(3, **{kind: {"enabled": True}})
+        for name, more in ((kind, {kind: True}), (kind + "_weights", dict(deepspeed=b.config("ds.json", block)))):
+            b.train(2, adapting(b, base, name, **words, per_device_train_batch_size=4, **more))
+            close(b.losses(name), losses, 2e-2, name)
+
+
 def adapters_train_alike_everywhere(b):
     base = base_model(b)
     runs = []
@@ -48,13 +57,7 @@ def adapters_train_alike_everywhere(b):
     config = json.loads((b.work / "2_3/adapter_config.json").read_text())
     assert (config["peft_type"], config["r"], config["lora_alpha"], config["fan_in_fan_out"]) == ("LORA", 4, 8, True), config
     assert config["base_model_name_or_path"] == str(base), config
-    for precision in (dict(bf16=True), dict(fp16=True)):  # autocast, and 16-bit weights of a DeepSpeed block
-        kind = next(iter(precision))
-        b.train(2, adapting(b, base, kind, **LORA, per_device_train_batch_size=4, **precision))
-        block = zero(3, **{kind: {"enabled": True}})
-        b.train(2, adapting(b, base, kind + "_weights", **LORA, per_device_train_batch_size=4, deepspeed=b.config("ds.json", block)))
-        for name in (kind, kind + "_weights"):
-            close(b.losses(name), runs[0], 2e-2, name)
+    losses_are_close_in_16_bits(b, base, LORA, runs[0])
 
 
 def adapters_cost_only_themselves(b):

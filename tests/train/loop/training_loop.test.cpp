@@ -42,15 +42,7 @@ struct Loop : ::testing::Test {
              stop_check, [this] { return requests(); }}};
   }
   checkpoint::SaveRequest save_request(std::int64_t of_step) const {
-    return {.directory = run.files.directory() / "checkpoints",
-            .step = of_step,
-            .run_id = "test",
-            .plan = run.engine->plan(),
-            .units = run.model->units(),
-            .model_config = run.model->config(),
-            .resolved_config = ConfigTree::object(),
-            .trainer_state = ConfigTree::object(),
-            .versions = ConfigTree::object()};
+    return run.save_request(run.files.directory(), of_step);
   }
   /// "1", "2", "2e" for an evaluation, "4s" for a save.
   std::vector<std::string> events() const {

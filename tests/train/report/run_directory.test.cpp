@@ -38,16 +38,7 @@ struct RunDirectory : ::testing::Test {
     return ExitCode::done;
   }
   void save(std::int64_t step) {
-    checkpoint::save({.directory = output / "checkpoints",
-                      .step = step,
-                      .run_id = "test",
-                      .plan = run.engine->plan(),
-                      .units = run.model->units(),
-                      .model_config = run.model->config(),
-                      .resolved_config = ConfigTree::object(),
-                      .trainer_state = ConfigTree::object(),
-                      .versions = ConfigTree::object()},
-                     run.engine->state(), *run.comm);
+    checkpoint::save(run.save_request(output, step), run.engine->state(), *run.comm);
   }
   fs::path checkpoint(std::string const& name) const { return output / "checkpoints" / name; }
 

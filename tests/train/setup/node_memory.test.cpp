@@ -43,16 +43,8 @@ TEST(NodeMemoryOfRun, IsThatOfTheSupervisor) {
 }
 
 struct NewerOf : ::testing::Test {
-  checkpoint::SaveRequest request(std::int64_t step) {
-    return {.directory = run.files.directory() / "checkpoints",
-            .step = step,
-            .run_id = "test",
-            .plan = run.engine->plan(),
-            .units = run.model->units(),
-            .model_config = run.model->config(),
-            .resolved_config = ConfigTree::object(),
-            .trainer_state = ConfigTree::object(),
-            .versions = ConfigTree::object()};
+  checkpoint::SaveRequest request(std::int64_t step) const {
+    return run.save_request(run.files.directory(), step);
   }
   void save_to_memory(std::int64_t step) {
     checkpoint::BackgroundSaver saver(*run.comm);
