@@ -248,6 +248,27 @@ std::string ModelWeights::different_alias(std::vector<memory::UnitSpec> const& u
   return "";
 }
 
+void ModelWeights::require_copies(std::vector<memory::UnitSpec> const& units) const {
+  std::string const file = files_->files()[0].string();
+  constexpr char untied[] =
+      "; such an adapter is of an embedding and a head that PEFT trained apart, which this model "
+      "has as one: train it with both in modules_to_save and ensure_weight_tying=True";
+  for (auto const& unit : units)
+    for (auto const& parameter : unit.parameters) {
+      memory::ParameterSpec one = parameter;
+      one.aliases.clear();
+      for (auto const& alias : parameter.aliases) {
+        bool const is_here = has(one);
+        one.name = alias;
+        TESSERA_VALIDATE(is_here && has(one), DataError, file, " lacks ",
+                         is_here ? alias : parameter.name, untied);
+      }
+    }
+  std::string const other = different_alias(units);
+  TESSERA_VALIDATE(other.empty(), DataError, file, " has other values of ", other,
+                   " than under its other name", untied);
+}
+
 void ModelWeights::fill(memory::ParameterSpec const& parameter, std::int64_t first,
                         std::int64_t numel, float* out) const {
   std::string const name = find_name(parameter);

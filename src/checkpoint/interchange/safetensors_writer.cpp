@@ -1,5 +1,7 @@
 #include "tessera/checkpoint/interchange/tensor_writer.hpp"
 
+#include <algorithm>
+
 #include "format/detail/file.hpp"
 #include "interchange/detail/safetensors_layout.hpp"
 #include "interchange/detail/stream_writer.hpp"
@@ -31,14 +33,21 @@ class SingleWriter final : public detail::StreamWriter {
 
 class ShardedWriter final : public detail::StreamWriter {
  public:
-  ShardedWriter(fs::path directory, std::vector<TensorHeader> const& tensors, Dtype dtype,
-                detail::SafetensorsLayout layout)
+  /// @param copies  tensors of the layout after @p tensors
+  ShardedWriter(fs::path directory, std::vector<TensorHeader> const& tensors,
+                std::vector<TensorAlias> copies, Dtype dtype, detail::SafetensorsLayout layout)
       : StreamWriter(tensors, dtype),
         directory_(std::move(directory)),
+        copies_(std::move(copies)),
         layout_(std::move(layout)) {}
 
   std::vector<fs::path> finish() override {
     require_complete();
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      begin(tensors().size() + i);
+      copy(copies_[i].tensor);
+      end(tensors().size() + i);
+    }
     return detail::publish_weights(directory_, layout_,
                                    [this](std::size_t file) { files_[file]->pending().publish(); });
   }
@@ -58,7 +67,23 @@ class ShardedWriter final : public detail::StreamWriter {
     files_.back()->pending().seal();
   }
 
+  /// Appends the values of a tensor, from the file that has it.
+  void copy(std::size_t tensor) {
+    auto const [file, offset] = layout_.location(tensor);
+    files_[file]->flush();
+    auto const from = detail::File::open_read(files_[file]->pending().temporary_path());
+    std::vector<char> part(std::size_t{1} << 20);
+    std::int64_t const bytes = bytes_of(tensor);
+    for (std::int64_t done = 0; done < bytes;) {
+      auto const count = std::min(static_cast<std::int64_t>(part.size()), bytes - done);
+      from.read(part.data(), count, offset + done);
+      put(part.data(), count);
+      done += count;
+    }
+  }
+
   fs::path directory_;
+  std::vector<TensorAlias> copies_;
   detail::SafetensorsLayout layout_;
   std::vector<std::unique_ptr<detail::SequentialFile>> files_;
 };
@@ -72,12 +97,14 @@ std::unique_ptr<TensorWriter> make_safetensors_writer(fs::path const& file,
 }
 
 std::unique_ptr<TensorWriter> make_sharded_safetensors_writer(
-    fs::path const& directory, std::vector<TensorHeader> const& tensors, Dtype dtype,
-    std::int64_t max_shard_bytes, WeightsOf what) {
+    fs::path const& directory, std::vector<TensorHeader> const& tensors,
+    std::vector<TensorAlias> const& aliases, Dtype dtype, std::int64_t max_shard_bytes,
+    WeightsOf what) {
   detail::make_directories(directory);
   return std::make_unique<ShardedWriter>(
-      directory, tensors, dtype,
-      detail::SafetensorsLayout(tensors, dtype, max_shard_bytes, detail::stem_of(what)));
+      directory, tensors, what == WeightsOf::adapter ? aliases : std::vector<TensorAlias>(), dtype,
+      detail::SafetensorsLayout(detail::with_copies(tensors, aliases, what), dtype, max_shard_bytes,
+                                detail::stem_of(what)));
 }
 
 }  // namespace tessera::checkpoint

@@ -36,9 +36,21 @@ std::vector<TensorHeader> headers_of(std::vector<memory::UnitSpec> const& units)
   return headers;
 }
 
+/// Their further names, unit by unit.
+std::vector<TensorAlias> aliases_of(std::vector<memory::UnitSpec> const& units) {
+  std::vector<TensorAlias> aliases;
+  std::size_t tensor = 0;
+  for (auto const& unit : units)
+    for (auto const& parameter : unit.parameters) {
+      for (auto const& alias : parameter.aliases) aliases.push_back({alias, tensor});
+      ++tensor;
+    }
+  return aliases;
+}
+
 detail::SafetensorsLayout layout_of(SaveModelRequest const& request) {
-  return {headers_of(request.units), request.dtype, request.max_shard_bytes,
-          detail::stem_of(request.what)};
+  return {detail::with_copies(headers_of(request.units), aliases_of(request.units), request.what),
+          request.dtype, request.max_shard_bytes, detail::stem_of(request.what)};
 }
 
 std::int64_t bytes_of(detail::SafetensorsLayout const& layout) {
@@ -118,7 +130,9 @@ class ShardWriter {
  public:
   ShardWriter(SaveModelRequest const& request, detail::SafetensorsLayout const& layout,
               std::vector<fs::path> const& files)
-      : request_(request), layout_(layout), files_(files), open_(files.size()) {}
+      : request_(request), layout_(layout), files_(files), open_(files.size()) {
+    if (request.what == WeightsOf::adapter) copies_ = aliases_of(request.units);
+  }
 
   void write(zero::StateView const& weights, Rank rank) {
     auto const trained = zero::trained_parameters(request_.units);
@@ -161,9 +175,8 @@ class ShardWriter {
                     zero::ParameterSubset const& subset) {
     auto const parameter =
         subset.in_model[position(extent.unit)][static_cast<std::size_t>(extent.parameter)];
-    auto const& location = layout_.location(first_tensor(extent.unit) + parameter);
+    auto const tensor = first_tensor(extent.unit) + parameter;
     auto const size = static_cast<std::int64_t>(size_of(request_.dtype));
-    auto& file = open(location.file);
     std::string const& name = request_.units[position(extent.unit)].parameters[parameter].name;
     for (std::int64_t done = 0; done < extent.numel;) {
       std::int64_t const count = std::min(write_numel, extent.numel - done);
@@ -174,11 +187,23 @@ class ShardWriter {
                        name, " is not finite; training has diverged, or began with such values");
       buffer_.resize(static_cast<std::size_t>(count * size));
       detail::from_fp32(data + done, count, request_.dtype, buffer_.data());
-      std::int64_t const at = location.offset + (extent.parameter_offset.value() + done) * size;
-      file.write(buffer_.data(), count * size, at);
-      file.start_writeback(at, count * size);
+      for (auto const& location : locations_of(tensor)) {
+        std::int64_t const at = location.offset + (extent.parameter_offset.value() + done) * size;
+        auto& file = open(location.file);
+        file.write(buffer_.data(), count * size, at);
+        file.start_writeback(at, count * size);
+      }
       done += count;
     }
+  }
+
+  /// Where a tensor goes, and its copies, which follow all tensors.
+  std::vector<detail::SafetensorsLayout::Location> locations_of(std::size_t tensor) const {
+    std::vector locations{layout_.location(tensor)};
+    for (std::size_t i = 0; i < copies_.size(); ++i)
+      if (copies_[i].tensor == tensor)
+        locations.push_back(layout_.location(layout_.tensors() - copies_.size() + i));
+    return locations;
   }
 
   detail::File& open(std::size_t index) {
@@ -193,6 +218,7 @@ class ShardWriter {
   SaveModelRequest const& request_;
   detail::SafetensorsLayout const& layout_;
   std::vector<fs::path> const& files_;
+  std::vector<TensorAlias> copies_;
   std::vector<detail::File> open_;
   std::vector<char> buffer_;
   NonFiniteTally nonfinite_;

@@ -10,6 +10,7 @@
 #include "interchange/detail/deepspeed_reader.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "interchange/detail/model_directory.hpp"
+#include "interchange/detail/safetensors_layout.hpp"
 #include "interchange/detail/stream_writer.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
@@ -60,18 +61,14 @@ std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
   bool const is_directory =
       detail::output_format(options.output) == detail::OutputFormat::directory;
   auto const what = is_directory ? detail::weights_in(manifest) : WeightsOf::model;
-  auto prepared = detail::prepare_output(
-      {options.output, report.checkpoint,
-       manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)),
-       options.when_present});
+  auto const [tensors, aliases] = detail::tensors_of(manifest);
+  std::int64_t bytes = 0;
+  for (auto const& tensor : detail::with_copies(tensors, aliases, what))
+    bytes += tensor.numel() * static_cast<std::int64_t>(size_of(options.dtype));
+  auto prepared =
+      detail::prepare_output({options.output, report.checkpoint, bytes, options.when_present});
   report.leftovers = std::move(prepared.leftovers);
   report.replaced = std::move(prepared.replaced);
-  std::vector<TensorHeader> tensors;
-  std::vector<TensorAlias> aliases;
-  for (auto const& tensor : manifest.tensors) {
-    for (auto const& alias : tensor.aliases) aliases.push_back({alias, tensors.size()});
-    tensors.push_back({tensor.name, tensor.shape});
-  }
   switch (detail::output_format(options.output)) {
     case detail::OutputFormat::safetensors:
       // safetensors has no shared storage; Hugging Face leaves tied names out and ties them when it
@@ -84,7 +81,7 @@ std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
     case detail::OutputFormat::directory:
       break;
   }
-  return make_sharded_safetensors_writer(options.output, tensors, options.dtype,
+  return make_sharded_safetensors_writer(options.output, tensors, aliases, options.dtype,
                                          options.max_shard_bytes, what);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -69,19 +70,27 @@ std::vector<float> transposed(std::vector<float> const& in, std::int64_t rows,
   return out;
 }
 
+/// Whether a parameter is of a module that trained in full.
+bool is_in_full(memory::ParameterSpec const& parameter) {
+  return !parameter.is_adapter && parameter.name.starts_with(peft_prefix);
+}
+
 /// The units under the names of the model's files. @throws DataError where @p adapters lacks a
 /// parameter of a module that trained in full
 std::vector<memory::UnitSpec> named_as_in_model(std::vector<memory::UnitSpec> units,
                                                 ModelWeights const& adapters) {
+  auto in_full = units;
+  for (auto& unit : in_full) std::erase_if(unit.parameters, std::not_fn(is_in_full));
   for (auto& unit : units)
     for (auto& p : unit.parameters) {
-      if (p.is_adapter || !p.name.starts_with(peft_prefix)) continue;
+      if (!is_in_full(p)) continue;
       TESSERA_VALIDATE(adapters.has(p), DataError, adapters.files()[0].string(), " lacks ", p.name,
                        ", which modules_to_save of its adapter_config.json names; give the "
                        "directory that the run has written");
       p.name.erase(0, peft_prefix.size());
       for (auto& alias : p.aliases) alias.erase(0, peft_prefix.size());
     }
+  adapters.require_copies(in_full);
   return units;
 }
 
@@ -123,8 +132,8 @@ class Merge {
     for (auto const& t : tensors_)
       bytes += t.numel() * static_cast<std::int64_t>(size_of(options_.dtype));
     (void)detail::prepare_output({options_.output, options_.model, bytes, options_.when_present});
-    auto const writer = make_sharded_safetensors_writer(options_.output, tensors_, options_.dtype,
-                                                        options_.max_shard_bytes);
+    auto const writer = make_sharded_safetensors_writer(options_.output, tensors_, {},
+                                                        options_.dtype, options_.max_shard_bytes);
     for (auto const& unit : units_)
       for (auto const& p : unit.parameters)
         if (!p.is_adapter) write(p, *writer);

@@ -92,6 +92,7 @@ OpenedWeights open_weights(WantedWeights const& wanted, topology::MpiSession con
     TESSERA_VALIDATE(unused.empty() || wanted.part == Part::base, DataError, wanted.path.string(),
                      " has tensors that are no adapters of this model: ", unused,
                      "; if they are its embeddings, add them to it with `tessera merge` first");
+    if (wanted.part == Part::adapter) found.require_copies(units);
     if (!unused.empty())
       log::warning(concat(wanted.path.string(), ": not in the model, and left out: ", unused));
     return found.layout();

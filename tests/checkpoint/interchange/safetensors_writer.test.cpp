@@ -62,14 +62,14 @@ TEST(SafetensorsWriter, RoundTripsEveryType) {
 
 TEST(SafetensorsWriter, ShardsLikeHuggingFace) {
   ScratchDirectory dir;
-  write_all_parts(
-      *checkpoint::make_sharded_safetensors_writer(dir.path(), headers, Dtype::fp32, 5'000'000'000),
-      all_values());
+  write_all_parts(*checkpoint::make_sharded_safetensors_writer(dir.path(), headers, {}, Dtype::fp32,
+                                                               5'000'000'000),
+                  all_values());
   EXPECT_TRUE(fs::exists(dir / "model.safetensors"));
   EXPECT_FALSE(fs::exists(dir / "model.safetensors.index.json"));
   // sharded over the single one: no trace of it may stay, or a loader would prefer it
   auto const files = write_all_parts(
-      *checkpoint::make_sharded_safetensors_writer(dir.path(), headers, Dtype::bf16, 1000),
+      *checkpoint::make_sharded_safetensors_writer(dir.path(), headers, {}, Dtype::bf16, 1000),
       all_values());
   EXPECT_EQ(files.size(), 4u);
   EXPECT_FALSE(fs::exists(dir / "model.safetensors"));
@@ -79,6 +79,36 @@ TEST(SafetensorsWriter, ShardsLikeHuggingFace) {
   EXPECT_EQ(index.at("weight_map").at("big").as_string(), "model-00002-of-00003.safetensors");
   EXPECT_EQ(index.at("weight_map").at("one").as_string(), "model-00003-of-00003.safetensors");
   expect_values(SafetensorsReader(dir.path()), Dtype::bf16);
+}
+
+TEST(SafetensorsWriter, AnAdapterHasACopyUnderEachAlias) {
+  std::vector<checkpoint::TensorAlias> const aliases{{"head", 0}, {"again", 1}, {"last", 3}};
+  for (auto const& [most, file] :
+       {std::pair{std::int64_t{5'000'000'000}, "adapter_model.safetensors"},
+        {1000, "adapter_model.safetensors.index.json"}}) {
+    ScratchDirectory dir;
+    auto const write = [&](checkpoint::WeightsOf what) {
+      write_all_parts(*checkpoint::make_sharded_safetensors_writer(dir.path(), headers, aliases,
+                                                                   Dtype::bf16, most, what),
+                      all_values());
+    };
+    write(checkpoint::WeightsOf::model);
+    EXPECT_EQ(SafetensorsReader(dir.path()).find("head"), nullptr) << "transformers ties it";
+    write(checkpoint::WeightsOf::adapter);
+    SafetensorsReader const reader(dir / file);
+    expect_values(reader, Dtype::bf16);
+    ASSERT_EQ(reader.entries().size(), headers.size() + aliases.size());
+    auto const values_of = [&](std::string const& name, std::int64_t numel) {
+      std::vector<float> values(static_cast<std::size_t>(numel));
+      reader.read_as_fp32(name, 0, numel, values.data());
+      return values;
+    };
+    for (auto const& [name, tensor] : aliases) {
+      auto const& original = headers[tensor];
+      EXPECT_EQ(reader.find(name)->shape, original.shape);
+      EXPECT_EQ(values_of(name, original.numel()), values_of(original.name, original.numel()));
+    }
+  }
 }
 
 TEST(SafetensorsWriter, AnUnfinishedFileLeavesNothing) {

@@ -8,6 +8,7 @@ from support import close, refused, safetensors, write_safetensors, zero
 
 DORA = dict(LORA, use_dora=True, lora_modules_to_save="wte,ln_f")
 SAVED = ["base_model.model.transformer.ln_f.bias", "base_model.model.transformer.ln_f.weight", "base_model.model.transformer.wte.weight"]
+HEAD = "base_model.model.lm_head.weight"  # that of the tied model: a copy of the last of these
 
 
 def tensor_floats(tensor):
@@ -30,7 +31,8 @@ def dora_and_modules_train_alike_everywhere(b):
     assert runs[0][-1] < runs[0][0] and runs[0] != b.losses("plain"), runs[0]
 
     tensors = safetensors(b.work / "2_3/adapter_model.safetensors")
-    assert [name for name in sorted(tensors) if "lora_" not in name] == SAVED, sorted(tensors)
+    assert [name for name in sorted(tensors) if "lora_" not in name] == [HEAD] + SAVED, sorted(tensors)
+    assert tensors[HEAD] == tensors[SAVED[-1]], "the head is not tied"
     magnitudes = [name for name in tensors if name.endswith(".lora_magnitude_vector")]
     assert len(magnitudes) == 2 * 4, magnitudes
     assert tensors["base_model.model.transformer.h.1.mlp.c_proj.lora_magnitude_vector"][1] == [32], tensors.keys()
@@ -102,6 +104,14 @@ def dora_and_modules_are_evaluated_and_merged(b):
     write_safetensors(b.work / "part/adapter_model.safetensors", tensors)
     done = b.tool(["merge", base, b.work / "part", b.work / "none"], expect=65)
     assert "lacks base_model.model.transformer.ln_f.bias" in done.stderr, done.stderr
+
+    tensors = safetensors(b.work / "run/adapter_model.safetensors")
+    kind, shape, data = tensors.pop(HEAD)
+    for head, part in (({}, f"lacks {HEAD}"), ({HEAD: (kind, shape, bytes(len(data)))}, f"has other values of {HEAD}")):
+        write_safetensors(b.work / "part/adapter_model.safetensors", tensors | head)
+        for done in (b.tool(["merge", base, b.work / "part", b.work / "none"], expect=65),
+                     b.train(1, adapting(b, base, "refused", adapter=b.work / "part"), expect=65)):
+            assert part in done.stderr and "trained apart" in done.stderr, done.stderr
 
 
 def peft_merges_dora_and_modules(b):

@@ -23,6 +23,15 @@ std::string model_config_text(ConfigTree const& model_config, Dtype dtype) {
   return config.dump(2) + "\n";
 }
 
+NamedTensors tensors_of(Manifest const& manifest) {
+  NamedTensors out;
+  for (auto const& tensor : manifest.tensors) {
+    for (auto const& alias : tensor.aliases) out.aliases.push_back({alias, out.tensors.size()});
+    out.tensors.push_back({tensor.name, tensor.shape});
+  }
+  return out;
+}
+
 WeightsOf weights_in(Manifest const& manifest) {
   if (manifest.frozen.contains("adapter_config")) return WeightsOf::adapter;
   TESSERA_VALIDATE(manifest.frozen.is_null(), DataError, manifest.directory.string(),
@@ -48,9 +57,8 @@ std::vector<fs::path> write_config(fs::path const& directory, Manifest const& ma
 
 std::vector<fs::path> write_model_directory(Manifest const& manifest, Dtype dtype) {
   constexpr std::int64_t max_shard_bytes = 5'000'000'000;
-  std::vector<TensorHeader> tensors;
-  for (auto const& tensor : manifest.tensors) tensors.push_back({tensor.name, tensor.shape});
-  auto const writer = make_sharded_safetensors_writer(manifest.directory, tensors, dtype,
+  auto const [tensors, aliases] = tensors_of(manifest);
+  auto const writer = make_sharded_safetensors_writer(manifest.directory, tensors, aliases, dtype,
                                                       max_shard_bytes, weights_in(manifest));
   stream_state(manifest, manifest.state_index("fp32"), *writer, {});
   auto files = writer->finish();

@@ -15,6 +15,12 @@ namespace tessera::checkpoint::detail {
 
 /// config.json, which names the type of the weights.
 std::string model_config_text(ConfigTree const& model_config, Dtype dtype);
+struct NamedTensors {
+  std::vector<TensorHeader> tensors;
+  std::vector<TensorAlias> aliases;
+};
+NamedTensors tensors_of(Manifest const& manifest);
+
 /// Whether the tensors of a checkpoint are a model or an adapter. @throws DataError when they are
 /// only a part of a model
 WeightsOf weights_in(Manifest const& manifest);

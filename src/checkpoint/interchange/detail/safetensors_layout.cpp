@@ -44,6 +44,14 @@ std::string safetensors_header(std::vector<TensorHeader> const& tensors, std::si
   return out + json;
 }
 
+std::vector<TensorHeader> with_copies(std::vector<TensorHeader> tensors,
+                                      std::vector<TensorAlias> const& aliases, WeightsOf what) {
+  if (what == WeightsOf::adapter)
+    for (auto const& alias : aliases)
+      tensors.push_back({alias.name, std::vector(tensors[alias.tensor].shape)});
+  return tensors;
+}
+
 SafetensorsLayout::SafetensorsLayout(std::vector<TensorHeader> tensors, Dtype dtype,
                                      std::int64_t max_bytes, std::string stem)
     : tensors_(std::move(tensors)), stem_(std::move(stem)) {

@@ -25,6 +25,11 @@ inline char const* stem_of(WeightsOf what) {
 }
 inline constexpr char adapter_config_name[] = "adapter_config.json";
 
+/// What the files of a Hugging Face directory hold: a copy under each alias follows the tensors of
+/// an adapter.
+std::vector<TensorHeader> with_copies(std::vector<TensorHeader> tensors,
+                                      std::vector<TensorAlias> const& aliases, WeightsOf what);
+
 /// The files of a Hugging Face weights directory: model.safetensors, or
 /// model-00001-of-0000N.safetensors with an index. Immutable.
 class SafetensorsLayout {
@@ -35,6 +40,7 @@ class SafetensorsLayout {
                     std::string stem = stem_of(WeightsOf::model));
 
   std::size_t files() const { return first_.size(); }
+  std::size_t tensors() const { return tensors_.size(); }
   std::string name(std::size_t file) const;
   std::string index_name() const { return stem_ + ".safetensors.index.json"; }
   /// Whether a file of this name is weights of another layout with this stem.

@@ -42,6 +42,9 @@ class ModelWeights {
   /// The alias under which a parameter is stored a second time with other values, as the head of a
   /// model that was tied by mistake; empty: none.
   std::string different_alias(std::vector<memory::UnitSpec> const& units) const;
+  /// Checks that an adapter's file has parameters under all their names, as PEFT writes tied
+  /// modules. @throws DataError where a name is missing, or has other values
+  void require_copies(std::vector<memory::UnitSpec> const& units) const;
   bool has(memory::ParameterSpec const& parameter) const { return !find_name(parameter).empty(); }
   /// Returns the stored shape of a parameter; empty when it is not stored.
   std::vector<std::int64_t> shape_of(memory::ParameterSpec const& parameter) const;

@@ -63,9 +63,12 @@ enum class WeightsOf { model, adapter };
 
 /// A Hugging Face weights directory: model.safetensors (adapter_model.safetensors), or
 /// model-00001-of-0000N.safetensors with its index when the tensors are larger than @p
-/// max_shard_bytes together. Replaces the safetensors weights that are there.
+/// max_shard_bytes together. Replaces the safetensors weights that are there. safetensors has no
+/// shared storage: a model's file leaves aliases out, for transformers ties them when it loads; an
+/// adapter's has a copy under each, without which PEFT 0.21 does not load it.
 std::unique_ptr<TensorWriter> make_sharded_safetensors_writer(
-    std::filesystem::path const& directory, std::vector<TensorHeader> const& tensors, Dtype dtype,
-    std::int64_t max_shard_bytes, WeightsOf what = WeightsOf::model);
+    std::filesystem::path const& directory, std::vector<TensorHeader> const& tensors,
+    std::vector<TensorAlias> const& aliases, Dtype dtype, std::int64_t max_shard_bytes,
+    WeightsOf what = WeightsOf::model);
 
 }  // namespace tessera::checkpoint
