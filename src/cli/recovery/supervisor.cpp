@@ -236,7 +236,7 @@ class Supervisor {
     auto const down = nodes_down();
     for (auto const& host : down) pool_.lost(host);
     for (auto const& host : pool_.lost_hosts())
-      if (!down.contains(host) && answers(host)) {
+      if (!down.contains(host) && answer({{host, {0}}})) {
         say(concat("node ", host, " answers again"));
         pool_.found(host);
       }
@@ -257,10 +257,11 @@ class Supervisor {
     return down;
   }
 
-  bool answers(std::string const& host) const {
+  /// Whether all of these nodes do.
+  bool answer(std::vector<HostSlots> const& nodes) const {
     if (request_.simulated || request_.nodes.size() == 1) return true;
     auto launch = request_.launch;
-    launch.hosts = {{host, {0}}};
+    launch.hosts = nodes;
     launch.program = {"true"};
     if (!request_.slurm_job.empty()) launch.launcher_options.emplace_back("--overlap");
     launch.exports.clear();
@@ -425,6 +426,23 @@ class Supervisor {
     }
   }
 
+  /// The node that ranks name, and those that have gone with it. Where the network has parted,
+  /// ranks of both sides name a node of the other one: the side of this process continues.
+  void leave_out_lost_nodes(std::string const& named) {
+    std::vector<HostSlots> others;
+    for (auto const& node : attempt_.nodes)
+      if (node.host == named && named != host_name())
+        pool_.lost(named);
+      else if (node.host != host_name())
+        others.push_back({node.host, {0}});
+    if (others.empty() || answer(others)) return;
+    for (auto const& node : others)
+      if (!answer({node})) {
+        say(concat("node ", node.host, " does not answer"));
+        pool_.lost(node.host);
+      }
+  }
+
   void leave_out(Failure const& failure) {
     leave_out_slow_nodes(failure);
     if (failure.host.empty()) return;
@@ -433,7 +451,7 @@ class Supervisor {
       return pool_.exclude(failure.host);
     }
     if (failure.node_lost && request_.nodes.size() > 1 && !request_.simulated)
-      pool_.lost(failure.host);
+      leave_out_lost_nodes(failure.host);
     else
       pool_.rank_failed(failure.host, Clock::now());
   }

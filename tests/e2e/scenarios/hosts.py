@@ -1,17 +1,21 @@
 """Two network namespaces with an address each as two hosts: start, training, loss of the link between them, loss of a host."""
 import os
 import pathlib
+import shlex
+import shutil
 import signal
 import subprocess
 import time
 
+from scenarios.recovery import Supervised
 from support import launcher_options, wait_for, zero
 
 
-# The last line of the script keeps a connection to a killed host, as ssh does: nothing tells it that the host is lost.
+# A host has memory for files of its own. The last line of the script keeps a connection to a killed host, as ssh does: nothing tells it that the host is lost.
 SCRIPT = """#!/bin/sh
 host=$1; shift
-ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c "$*"' - "$host" "$@"
+mkdir -p "/dev/shm/$host"
+ip netns exec "$host" unshare --uts --mount sh -c 'hostname "$1"; mount --bind "/dev/shm/$1" /dev/shm; shift; exec sh -c "$*"' - "$host" "$@"
 [ $? -lt 128 ] || exec sleep 1000
 """
 
@@ -23,7 +27,7 @@ class Hosts:
         self.b, self.names = b, [f"tessera{os.getpid()}{letter}" for letter in "ab"]
         if not launcher_options(b.mpiexec):
             self.skip("Hydra starts ranks on other hosts by ssh")
-        self.needed("unshare", "--uts", "true")
+        self.needed("unshare", "--uts", "--mount", "true")
         self.needed("ip", "netns", "add", self.names[0])
 
     def skip(self, reason):
@@ -60,6 +64,7 @@ class Hosts:
             for pid in self.processes(name):
                 self.kill(pid)
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            shutil.rmtree(f"/dev/shm/{name}", ignore_errors=True)
 
     def link(self, state):
         self.ip("-n", self.names[0], "link", "set", self.cable, state)
@@ -83,11 +88,22 @@ class Hosts:
 
     def start(self, words):
         """Two ranks on each host."""
-        network = ["--mca", "oob_tcp_if_include", "10.77.0.0/24", "--mca", "btl_tcp_if_include", "10.77.0.0/24"]
-        launch = [str(self.agent), self.names[0], self.b.mpiexec, *launcher_options(self.b.mpiexec), "-H", ",".join(f"{name}:2" for name in self.names),
-                  "--mca", "plm_rsh_agent", str(self.agent), *network, str(self.b.bin / "tessera-train"), *words]
-        log = open(self.b.work / "log.txt", "w")
-        return subprocess.Popen(launch, env=self.b.environment(), stdout=log, stderr=log)
+        return self.open(self.b.mpiexec, *launcher_options(self.b.mpiexec), "-H", ",".join(f"{name}:2" for name in self.names), *self.network(),
+                         str(self.b.bin / "tessera-train"), *words)
+
+    def supervise(self, words, *options):
+        """`tessera run` on host A, with two ranks on each host."""
+        hostfile = self.b.work / "hostfile"
+        hostfile.write_text("".join(f"{name} slots=2\n" for name in self.names))
+        return self.open(str(self.b.bin / "tessera"), "run", "--hostfile", str(hostfile), "--launcher_options=" + " ".join(self.network()), *options, "--", *words)
+
+    def network(self):
+        return ["--mca", "oob_tcp_if_include", "10.77.0.0/24", "--mca", "btl_tcp_if_include", "10.77.0.0/24", "--mca", "plm_rsh_agent", str(self.agent)]
+
+    def open(self, *words):
+        """Starts a program on host A."""
+        with open(self.b.work / "log.txt", "w") as log:
+            return subprocess.Popen([str(self.agent), self.names[0], shlex.join(words)], env=self.b.environment(), stdout=log, stderr=log)
 
     def finish(self, words):
         job = self.start(words)
@@ -154,3 +170,22 @@ def two_hosts_lose_one(b):
         job.kill()
         done = b.train(2, hosts.words("run", max_steps=step + 1, per_device_train_batch_size=8))
         assert "resuming from" in done.stderr, done.stderr
+
+
+def a_supervised_run_survives_a_lost_link(b):
+    """The link between the hosts goes down in a step, and is back later: the run continues on one host, then on both, with the bytes of an undisturbed one."""
+    with Hosts(b) as hosts:
+        run = Supervised(b, 240)
+        run.flags.update(node_timeout=3, memory_save_steps=5)
+        hosts.finish(run.words("reference", 4, memory_save_steps=None))
+        supervisor = hosts.supervise(run.words("run", 4))
+        wait_for(lambda: run.steps("run") >= 10, 60)
+        hosts.link("down")
+        wait_for(lambda: run.count("run") == 1 and run.history("run")["ranks"] == 2 and run.steps("run") >= 60, 90)
+        hosts.link("up")
+        hosts.kill(hosts.processes(hosts.names[0], "tessera-train")[0])
+        wait_for(lambda: run.count("run") == 2 and run.history("run")["ranks"] == 4, 90)
+        assert supervisor.wait(timeout=120) == 0, hosts.log()
+        assert run.result("run") == run.result("reference"), f"the disturbed run differs from the undisturbed one\n{hosts.log()}"
+        for failure in run.history("run")["failures"]:
+            print(f"step {failure['step']}, {failure['kind']}: {failure['lost_seconds']}")

@@ -65,6 +65,13 @@ class Supervised:
     def history(self, name):
         return json.loads((self.b.work / name / "recovery.json").read_text())
 
+    def count(self, name):
+        """Failures so far."""
+        try:
+            return len(self.history(name)["failures"])
+        except (OSError, json.JSONDecodeError):
+            return 0
+
     def finish(self, supervisor, code=0, timeout=200):
         supervisor.wait(timeout)
         said = (self.b.work / "supervisor.log").read_text()
@@ -91,7 +98,7 @@ def a_supervised_run_survives_kills_and_hangs(b):
         ranks = run.ranks(supervisor)
         victims = (ranks[:1], ranks, [dice.choice(ranks)], ranks[1:])[number]
         kill(victims, signal.SIGSTOP if number == 2 else signal.SIGKILL)
-        wait_for(lambda: (b.work / "run/recovery.json").exists() and len(run.history("run")["failures"]) > number, 60)
+        wait_for(lambda: run.count("run") > number, 60)
     said = run.finish(supervisor)
     assert run.result("run") == run.expected, "the disturbed run differs from the undisturbed one"
     history = run.history("run")
@@ -114,7 +121,7 @@ def a_supervised_run_shrinks_and_grows(b):
     for number, goal in enumerate((6, 9, 12)):
         wait_for(lambda: run.steps("run") >= goal and len(run.ranks(supervisor)) == 2, 60)
         kill(run.ranks(supervisor)[1:])
-        wait_for(lambda: (b.work / "run/recovery.json").exists() and len(run.history("run")["failures"]) > number, 60)
+        wait_for(lambda: run.count("run") > number, 60)
     wait_for(lambda: run.steps("run") >= 20, 60)
     assert run.history("run")["ranks"] == 1 and {f["node"] for f in run.history("run")["failures"]} == {"node1"}, run.history("run")
     supervisor.send_signal(signal.SIGTERM)
