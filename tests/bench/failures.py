@@ -2,11 +2,12 @@
 """Failures injected into a run under `tessera run`: what each costs, and whether the last bytes are those of an undisturbed run.
 
 Kills of a rank, of all ranks in the same instant, of ranks that start or restore, stopped ranks, and damage to the newest checkpoint
-before a kill, drawn by a seed. The ranks are parts of this machine as nodes, so that the world also shrinks and grows. With --memory
-checkpoints are also in the memory of the nodes; then a kill may take the memory of a node with it (memory), or a copy is damaged (copy).
+before a kill, drawn by a seed; and kills in a save, at an evaluation, and of `tessera run` itself, which is started again. The ranks are
+parts of this machine as nodes, so that the world also shrinks and grows. With --memory checkpoints are also in the memory of the nodes; then
+a kill may take the memory of a node (memory) or of all nodes (memories) with it, or a copy is damaged (copy).
 
-    failures.py --bin build/host/bin [--failures 20] [--seed 1] [--nodes 1,1] [--work DIR] [--kinds rank,all,stop,start,damage,memory,copy]
-                [--memory 5]
+    failures.py --bin build/host/bin [--failures 20] [--seed 1] [--nodes 1,1] [--work DIR] [--memory 5]
+                [--kinds rank,all,stop,start,damage,saving,evaluation,supervisor,memory,memories,copy]
 
 Exit code 1: the bytes differ, or a failure cost more than --limit seconds. Needs only Python's standard library."""
 import argparse
@@ -25,6 +26,7 @@ from scenarios.recovery import Supervised, kill  # noqa: E402
 from support import Bench, damage, damage_shard, wait_for  # noqa: E402
 
 SECONDS_BETWEEN = 1.0  # longest time of training between two failures
+STEPS_OF_EVALUATION = 50
 STEPS_BETWEEN = 80  # a run that completes its steps before all failures has fewer of them
 
 
@@ -35,15 +37,10 @@ def percentile(values, share):
 class Injector:
     """Draws when and how ranks fail."""
 
-    def __init__(self, run, supervisor, seed, kinds):
-        self.run, self.supervisor, self.dice, self.kinds = run, supervisor, random.Random(seed), kinds
+    def __init__(self, run, start, seed, kinds):
+        self.run, self.start, self.dice, self.kinds = run, start, random.Random(seed), kinds
+        self.supervisor = start()
         self.counts = collections.Counter()
-
-    def failures(self):
-        try:
-            return len(self.run.history("run")["failures"])
-        except (OSError, json.JSONDecodeError):
-            return 0
 
     def running(self):
         return self.supervisor.poll() is None
@@ -51,25 +48,43 @@ class Injector:
     def injure_memory(self, kind):
         """Removes the memory of a node, or damages a copy in its newest checkpoint. All ranks have been killed."""
         memory = memory_directory(self.supervisor)
-        node = self.dice.randrange(len(self.run.nodes.split(",")))
-        if kind == "memory" and memory:
+        nodes = range(len(self.run.nodes.split(",")))
+        node = self.dice.choice(nodes)
+        if kind == "memories" and memory:
+            for each in nodes:
+                lose_memory(memory, each)
+        elif kind == "memory" and memory:
             lose_memory(memory, node)
         elif complete := generations(memory, node):
             directory = memory / f"node{node}/step_{complete[-1]:08}"
             shard = self.dice.choice(sorted(directory.glob("shard_*.h5")))
             damage_shard(directory, "flipped", int(shard.stem[6:]))
 
-    def inject(self):
-        """One failure, and the wait until `tessera run` has noticed it."""
-        before = self.failures()
-        kind = self.dice.choice(self.kinds)
-        if kind != "start":
-            progress = self.run.steps("run") + self.dice.randrange(1, 8)
-            wait_for(lambda: not self.running() or (self.run.steps("run") >= progress and self.run.ranks(self.supervisor)), 120)
-            time.sleep(self.dice.uniform(0, SECONDS_BETWEEN))
-        else:
+    def saves(self):
+        """Checkpoints that are being written, or were when ranks were killed."""
+        return set((self.run.b.work / "run/checkpoints").glob("step_*.tmp.*"))
+
+    def wait_for_moment(self, kind):
+        """Until the ranks do what they are to fail in."""
+        if kind == "start":
             wait_for(lambda: not self.running() or self.run.ranks(self.supervisor), 60)
             time.sleep(self.dice.uniform(0, 0.3))
+            return
+        goal = self.run.steps("run") + self.dice.randrange(1, 8)
+        if kind == "evaluation":
+            goal = -(-goal // STEPS_OF_EVALUATION) * STEPS_OF_EVALUATION
+        wait_for(lambda: not self.running() or (self.run.steps("run") >= goal and self.run.ranks(self.supervisor)), 120)
+        if kind == "saving":
+            before = self.saves()
+            wait_for(lambda: not self.running() or self.saves() - before, 120, every=0.001)
+        elif kind != "evaluation":
+            time.sleep(self.dice.uniform(0, SECONDS_BETWEEN))
+
+    def inject(self):
+        """One failure, and the wait until `tessera run` has noticed it."""
+        before = self.run.count("run")
+        kind = self.dice.choice(self.kinds)
+        self.wait_for_moment(kind)
         ranks = self.run.ranks(self.supervisor)
         if not ranks or not self.running():
             return
@@ -77,16 +92,22 @@ class Injector:
             steps = sorted((self.run.b.work / "run/checkpoints").glob("step_????????"))
             if len(steps) > 1:
                 damage(self.run.b, "run", int(steps[-1].name[5:]), "flipped", rank=0)
-        if kind in ("memory", "copy"):
+        if kind == "supervisor":
+            self.supervisor.kill()
+            self.supervisor.wait()
+            wait_for(lambda: not any(os.path.exists(f"/proc/{rank}") for rank in ranks), 60)
+            self.supervisor = self.start()
+        elif kind in ("memory", "memories", "copy"):
             with held(self.supervisor):
                 kill(ranks)
                 wait_for(lambda: not self.run.ranks(self.supervisor), 60)
                 self.injure_memory(kind)
         else:
-            victims = ranks if kind in ("all", "start") else [self.dice.choice(ranks)]
+            victims = ranks if kind in ("all", "start", "saving") else [self.dice.choice(ranks)]
             kill(victims, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
         self.counts[kind] += 1
-        wait_for(lambda: not self.running() or self.failures() > before, 60)
+        if kind != "supervisor":
+            wait_for(lambda: not self.running() or self.run.count("run") > before, 60)
 
 
 def arguments_of():
@@ -107,16 +128,16 @@ def arguments_of():
 def main():
     arguments = arguments_of()
     run = Supervised(Bench(arguments), steps=60 + STEPS_BETWEEN * arguments.failures)
-    run.flags["eval_steps"] = 50
+    run.flags["eval_steps"] = STEPS_OF_EVALUATION
     run.nodes = arguments.nodes
     began = time.monotonic()
     run.reference(len(arguments.nodes.split(",")), timeout=3600)
     undisturbed = time.monotonic() - began
-    supervisor = run.start("run", arguments.nodes, "--hang_timeout", "2", "--max_restarts", "50", memory_save_steps=arguments.memory)
-    injector = Injector(run, supervisor, arguments.seed, arguments.kinds.split(","))
+    injector = Injector(run, lambda: run.start("run", arguments.nodes, "--hang_timeout", "2", "--max_restarts", "50", memory_save_steps=arguments.memory),
+                        arguments.seed, arguments.kinds.split(","))
     while injector.running() and sum(injector.counts.values()) < arguments.failures:
         injector.inject()
-    said = run.finish(supervisor, timeout=3600)
+    said = run.finish(injector.supervisor, timeout=3600)
     history = run.history("run")
     assert injector.counts and history["failures"], f"the run ended before a rank was hit:\n{said[-5000:]}"
     costs = [sum(failure["lost_seconds"].values()) for failure in history["failures"]]

@@ -204,11 +204,11 @@ def ranks_of(launcher):
     return sorted(pid for pid, name in names.items() if name.startswith("tessera-train") and launcher in (parents.get(pid), parents.get(parents.get(pid))))
 
 
-def wait_for(condition, seconds):
+def wait_for(condition, seconds, every=0.02):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def continues(b, case, ranks, stage, **more):
