@@ -82,11 +82,13 @@ def a_flipped_weight_is_found_and_its_node_left_out(b):
 def verified_steps_raise_no_alarm(b):
     """Every step verified, at each stage, with dropout, accumulation and 16-bit products: the losses of a run without verification, on two and three ranks."""
     overrides = TINY + ",resid_pdrop=0.1,embd_pdrop=0.1,attn_pdrop=0.1"
+    steps = int(os.environ.get("TESSERA_VERIFIED_STEPS", 12))
     for stage in range(4):
-        for ranks, more in ((2, {}), (3, dict(bf16=True, gradient_accumulation_steps=2)), (2, dict(recompute="block"))):
-            flags = dict(config_overrides=overrides, deepspeed=b.config("ds.json", zero(stage)), max_steps=12, threads=1, save_strategy="steps", save_steps=6, **more)
-            b.train(ranks, b.common("plain", overwrite_output_dir=True, **flags))
-            b.train(ranks, b.common("verified", overwrite_output_dir=True, verify_steps=1, **flags))
+        for ranks, more in ((2, {}), (3, dict(bf16=True, gradient_accumulation_steps=2)), (2, dict(recompute="block")), (2, dict(fp16=True))):
+            flags = dict(config_overrides=overrides, deepspeed=b.config("ds.json", zero(stage)), max_steps=steps, threads=1, save_strategy="steps",
+                         save_steps=steps // 2, **more)
+            b.train(ranks, b.common("plain", overwrite_output_dir=True, **flags), timeout=1200)
+            b.train(ranks, b.common("verified", overwrite_output_dir=True, verify_steps=1, **flags), timeout=1200)
             assert b.losses("verified") == b.losses("plain"), (stage, ranks, more)
             assert "corruption" not in b.status("verified")
 
