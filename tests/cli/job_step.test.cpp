@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -44,6 +46,14 @@ TEST(JobStep, EndsAllProcessesAlsoStoppedAndOrphanedOnes) {
     EXPECT_EQ(step.poll(), 128 + SIGTERM);
   }
   EXPECT_TRUE(descendants().empty());
+}
+
+TEST(JobStep, LeavesNoZombies) {
+  JobStep step({{"sh", "-c", "(sleep 0.1 &); sleep 0.5"}, "sleep", "", ""});  // becomes an orphan
+  while (!step.poll()) std::this_thread::sleep_for(1ms);
+  step.end();
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
+  EXPECT_EQ(errno, ECHILD);
 }
 
 }  // namespace

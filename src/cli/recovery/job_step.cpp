@@ -44,6 +44,11 @@ std::vector<char*> words_of(std::vector<std::string> const& words) {
   return argv;
 }
 
+void reap_children() {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
 }  // namespace
 
 std::vector<pid_t> descendants() {
@@ -169,9 +174,9 @@ void JobStep::end() {
        left = descendants()) {
     for (pid_t const pid : left) ::kill(pid, SIGKILL);
     std::this_thread::sleep_for(1ms);
-    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
+    reap_children();
   }
+  reap_children();  // ranks that ended before their launcher did
 }
 
 std::string JobStep::messages() const {
