@@ -547,10 +547,10 @@ TEST(AttentionOracle, EqualsTransformers) {
                        {{dq.data(), row}, {dk.data(), shared_row}, {dv.data(), shared_row}}, in,
                        {dout.view(), out.view(), lse.view()}, workspace.view());
     expect_close(out, reals(c.at("out")), 5e-7);
-    // dS = P (dP - D) of a query that sees one key is the difference of equal sums, added in other
-    // orders on some processors
-    expect_close(dq, reals(c.at("dquery")), 1e-6, 1.0);
-    expect_close(dk, reals(c.at("dkey")), 1e-6, 1.0);
+    // dS = P (dP - D) of a query that sees one key is the difference of equal sums of head_dim
+    // products, added in other orders on some processors: 1.24e-6 with NEON
+    expect_close(dq, reals(c.at("dquery")), 2e-6, 1.0);
+    expect_close(dk, reals(c.at("dkey")), 2e-6, 1.0);
     expect_close(dv, reals(c.at("dvalue")), 1e-6);
   }
 }
