@@ -22,7 +22,7 @@ class Supervised:
                           do_eval=True, dataloader_num_workers=0, comm_timeout=60)
 
     def words(self, name, ranks, **more):
-        return self.b.common(name, **dict(self.flags, gradient_accumulation_steps=8 // ranks, **more))
+        return self.b.common(name, **{**self.flags, "gradient_accumulation_steps": 8 // ranks, **more})
 
     def reference(self, ranks=2, timeout=240):
         self.b.train(ranks, self.words("reference", ranks), timeout=timeout)
