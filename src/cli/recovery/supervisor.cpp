@@ -389,16 +389,18 @@ class Supervisor {
                  ? "ranks did not end after the end of the run"
                  : "";
     }
-    bool const computes = history_.training() && watch.state() == "running";
-    double const bound = computes ? std::max(request_.hang_timeout_seconds,
-                                             patience_for_steps * attempt_.longest_gap)
-                                  : patience_outside_steps * request_.hang_timeout_seconds;
+    double bound = request_.hang_timeout_seconds;
     if (silent <= bound) return "";
     auto const ranks = step.local_ranks();
     auto const stopped = std::ranges::count_if(ranks, [](pid_t rank) {
       auto const stat = process_stat(rank);
       return stat && stat->state == 'T';
     });
+    bool const computes = history_.training() && watch.state() == "running";
+    if (stopped == 0)  // a stopped process is not slow
+      bound = computes ? std::max(bound, patience_for_steps * attempt_.longest_gap)
+                       : patience_outside_steps * bound;
+    if (silent <= bound) return "";
     return concat("hang: no sign of life for the bound of ", std::lround(bound), " s",
                   stopped > 0 ? concat("; ", stopped, " of its processes were stopped") : "");
   }
