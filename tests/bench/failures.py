@@ -27,7 +27,7 @@ from support import Bench, damage, damage_shard, wait_for  # noqa: E402
 
 SECONDS_BETWEEN = 1.0  # longest time of training between two failures
 STEPS_OF_EVALUATION = 50
-STEPS_BETWEEN = 80  # a run that completes its steps before all failures has fewer of them
+STEPS_BETWEEN = 100  # a run that completes its steps before all failures has fewer of them
 
 
 def percentile(values, share):
