@@ -48,6 +48,17 @@ TEST(JobStep, EndsAllProcessesAlsoStoppedAndOrphanedOnes) {
   EXPECT_TRUE(descendants().empty());
 }
 
+TEST(JobStep, HasTheLastMessagesAfterTheEnd) {
+  testing::internal::CaptureStderr();
+  JobStep step(
+      {{"sh", "-c", "head -c 60000 /dev/zero | tr '\\0' - >&2; echo last >&2"}, "sleep", "", ""});
+  while (!step.poll()) {  // as soon as possible
+  }
+  step.end();
+  EXPECT_TRUE(step.messages().ends_with("-last\n"));
+  testing::internal::GetCapturedStderr();
+}
+
 TEST(JobStep, LeavesNoZombies) {
   JobStep step({{"sh", "-c", "(sleep 0.1 &); sleep 0.5"}, "sleep", "", ""});  // becomes an orphan
   while (!step.poll()) std::this_thread::sleep_for(1ms);

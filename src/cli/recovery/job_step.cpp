@@ -124,6 +124,9 @@ void JobStep::pass_on(int descriptor) {
     if (messages_.size() > kept_messages) messages_.erase(0, messages_.size() - kept_messages);
   }
   ::close(descriptor);
+  std::lock_guard const lock(mutex_);
+  has_all_messages_ = true;
+  changed_.notify_all();
 }
 
 std::optional<int> JobStep::poll() {
@@ -177,6 +180,8 @@ void JobStep::end() {
     reap_children();
   }
   reap_children();  // ranks that ended before their launcher did
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, 1s, [this] { return has_all_messages_; });
 }
 
 std::string JobStep::messages() const {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -37,7 +38,7 @@ class JobStep {
   void signal_ranks(int number) const;
   /// Ends all ranks and the launcher, politely where it can clean up on other nodes.
   void end();
-  /// The last part of the launcher's standard error.
+  /// The last part of the launcher's standard error; after end() with what it wrote last.
   std::string messages() const;
 
  private:
@@ -48,8 +49,10 @@ class JobStep {
   Options options_;
   pid_t launcher_ = -1;
   std::optional<int> code_;
-  mutable std::mutex mutex_;  ///< guards messages_
+  mutable std::mutex mutex_;  ///< guards the two below
   std::string messages_;
+  bool has_all_messages_ = false;
+  std::condition_variable changed_;
   std::thread reader_;
 };
 
