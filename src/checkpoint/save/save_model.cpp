@@ -27,30 +27,22 @@ namespace fs = std::filesystem;
 constexpr std::int64_t largest_extra_file = std::int64_t{1} << 30;
 constexpr std::int64_t write_numel = std::int64_t{1} << 20;  ///< elements per write
 
-/// All parameters in the order of the plan's units.
-std::vector<TensorHeader> headers_of(std::vector<memory::UnitSpec> const& units) {
-  std::vector<TensorHeader> headers;
-  for (auto const& unit : units)
-    for (auto const& parameter : unit.parameters)
-      headers.push_back({parameter.name, parameter.shape});
-  return headers;
-}
-
-/// Their further names, unit by unit.
-std::vector<TensorAlias> aliases_of(std::vector<memory::UnitSpec> const& units) {
-  std::vector<TensorAlias> aliases;
-  std::size_t tensor = 0;
+/// All parameters in the order of the plan's units, with their further names.
+detail::NamedTensors tensors_of(std::vector<memory::UnitSpec> const& units) {
+  detail::NamedTensors out;
   for (auto const& unit : units)
     for (auto const& parameter : unit.parameters) {
-      for (auto const& alias : parameter.aliases) aliases.push_back({alias, tensor});
-      ++tensor;
+      for (auto const& alias : parameter.aliases)
+        out.aliases.push_back({alias, out.tensors.size()});
+      out.tensors.push_back({parameter.name, parameter.shape});
     }
-  return aliases;
+  return out;
 }
 
 detail::SafetensorsLayout layout_of(SaveModelRequest const& request) {
-  return {detail::with_copies(headers_of(request.units), aliases_of(request.units), request.what),
-          request.dtype, request.max_shard_bytes, detail::stem_of(request.what)};
+  auto const [tensors, aliases] = tensors_of(request.units);
+  return {detail::with_copies(tensors, aliases, request.what), request.dtype,
+          request.max_shard_bytes, detail::stem_of(request.what)};
 }
 
 std::int64_t bytes_of(detail::SafetensorsLayout const& layout) {
@@ -131,7 +123,7 @@ class ShardWriter {
   ShardWriter(SaveModelRequest const& request, detail::SafetensorsLayout const& layout,
               std::vector<fs::path> const& files)
       : request_(request), layout_(layout), files_(files), open_(files.size()) {
-    if (request.what == WeightsOf::adapter) copies_ = aliases_of(request.units);
+    if (request.what == WeightsOf::adapter) copies_ = tensors_of(request.units).aliases;
   }
 
   void write(zero::StateView const& weights, Rank rank) {
@@ -175,7 +167,7 @@ class ShardWriter {
                     zero::ParameterSubset const& subset) {
     auto const parameter =
         subset.in_model[position(extent.unit)][static_cast<std::size_t>(extent.parameter)];
-    auto const tensor = first_tensor(extent.unit) + parameter;
+    auto const locations = locations_of(first_tensor(extent.unit) + parameter);
     auto const size = static_cast<std::int64_t>(size_of(request_.dtype));
     std::string const& name = request_.units[position(extent.unit)].parameters[parameter].name;
     for (std::int64_t done = 0; done < extent.numel;) {
@@ -187,7 +179,7 @@ class ShardWriter {
                        name, " is not finite; training has diverged, or began with such values");
       buffer_.resize(static_cast<std::size_t>(count * size));
       detail::from_fp32(data + done, count, request_.dtype, buffer_.data());
-      for (auto const& location : locations_of(tensor)) {
+      for (auto const& location : locations) {
         std::int64_t const at = location.offset + (extent.parameter_offset.value() + done) * size;
         auto& file = open(location.file);
         file.write(buffer_.data(), count * size, at);
