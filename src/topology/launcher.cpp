@@ -160,7 +160,8 @@ MpiFamily mpi_family(std::string_view version) {
     return version.find(word) != std::string_view::npos;
   };
   if (names("Open MPI") || names("OpenRTE")) return MpiFamily::open_mpi;
-  bool const mpich = names("MPICH") || names("HYDRA") || names("Intel(R) MPI") || names("MVAPICH");
+  bool const mpich = names("MPICH") || names("HYDRA") || names("Intel(R) MPI") ||
+                     names("MVAPICH") || names("PALS");
   return mpich ? MpiFamily::mpich : MpiFamily::unknown;
 }
 

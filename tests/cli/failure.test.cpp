@@ -52,8 +52,15 @@ TEST(FailureOf, ReadsTheMessagesOfLaunchers) {
   auto const srun = failure_of(end_with(139, "srun: error: n1: task 0: Segmentation fault\n"));
   EXPECT_EQ(srun->host, "n1");
   EXPECT_EQ(srun->kind, "killed by signal 11 (Segmentation fault)");
+  auto const pals = failure_of(end_with(
+      143,
+      "n1.cm.site.org: rank 0 died from signal 15\nn2.cm.site.org: rank 3 died from signal 9\n"));
+  EXPECT_EQ(pals->rank, 3);
+  EXPECT_EQ(pals->host, "n2");
+  EXPECT_EQ(pals->kind, "killed by signal 9 (Killed)");
   for (char const* text :
-       {"srun: error: Node failure on n2\n",
+       {"srun: error: Node failure on n2\n", "n2.cm.site.org: shepherd died from signal 9\n",
+        "ping RPC timeout from n2.cm.site.org after 120s\n",
         "srun: error: Task launch for StepId=3.0 failed on node n2: Communication connection "
         "failure\n",
         "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[1,0],0] on node "

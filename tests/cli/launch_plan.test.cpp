@@ -35,12 +35,30 @@ TEST(Hostfile, AMarkOfUtf8IsSkipped) {
 TEST(Launch, HydraTakesOneListOfHosts) {
   auto r = two_hosts();
   r.mpirun = "mpiexec.mpich";
-  r.hydra = r.as_root = true;
+  r.launcher = topology::Launcher::hydra;
+  r.as_root = true;
   EXPECT_EQ(line(r), "mpiexec.mpich -hosts worker-1:4,worker-2:4 -np 8 tessera-train --do_train");
   r.include = "worker-1:1,3@worker-2";
   EXPECT_EQ(line(r),
             "mpiexec.mpich -hosts worker-1:2,worker-2:4 -np 2 -env CUDA_VISIBLE_DEVICES 1,3 "
             "tessera-train --do_train : -np 4 tessera-train --do_train");
+}
+
+TEST(Launch, PalsTakesOneNumberOfRanksPerNode) {
+  auto r = two_hosts();
+  r.mpirun = "mpiexec";
+  r.launcher = topology::Launcher::pals;
+  r.launcher_options = {"--cpu-bind", "depth"};
+  EXPECT_EQ(line(r),
+            "mpiexec --cpu-bind depth -n 8 --ppn 4 --hosts worker-1,worker-2 tessera-train "
+            "--do_train");
+  r.include = "worker-1:1,3@worker-2:1,3";
+  r.launcher_options.clear();
+  EXPECT_EQ(line(r),
+            "mpiexec -n 4 --ppn 2 --hosts worker-1,worker-2 --env CUDA_VISIBLE_DEVICES=1,3 "
+            "tessera-train --do_train");
+  r.include = "worker-1:1,3@worker-2";
+  EXPECT_THROW(line(r), UsageError);
 }
 
 TEST(Hostfile, AUserOfAHostIsNoPartOfItsName) {
@@ -56,7 +74,7 @@ TEST(Hostfile, AUserOfAHostIsNoPartOfItsName) {
               testing::ThrowsMessage<UsageError>(testing::AllOf(
                   testing::HasSubstr("alice@worker-2"), testing::HasSubstr("logs in as bob"),
                   testing::HasSubstr("~/.ssh/config"))));
-  r.inside_slurm = true;  // a step of srun has the user of the job
+  r.launcher = topology::Launcher::srun;  // a step of srun has the user of the job
   EXPECT_EQ(line(r),
             "srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=worker-2 "
             "--export=ALL,CUDA_VISIBLE_DEVICES=1 tessera-train");
@@ -135,12 +153,12 @@ TEST(LaunchLine, IncludeAndExclude) {
 TEST(LaunchLine, InsideASlurmJob) {
   LaunchRequest r;
   r.program = {"tessera-train"};
-  r.inside_slurm = true;
+  r.launcher = topology::Launcher::srun;
   EXPECT_EQ(line(r), "srun tessera-train");
   r.num_nodes = 2, r.num_gpus = 4;
   EXPECT_EQ(line(r), "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 tessera-train");
   r = two_hosts();
-  r.inside_slurm = true;
+  r.launcher = topology::Launcher::srun;
   r.include = "worker-2:1,3";
   EXPECT_EQ(line(r),
             "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --nodelist=worker-2 "

@@ -237,7 +237,8 @@ TEST(MpiFamily, IsReadFromVersionsOfLibrariesAndLaunchers) {
   for (char const* text : {"Open MPI v4.1.4", "mpirun (Open MPI) 5.0.3", "mpiexec (OpenRTE) 4.1.4"})
     EXPECT_EQ(mpi_family(text), MpiFamily::open_mpi) << text;
   for (char const* text :
-       {"MPICH 4.0.2", "HYDRA build details:", "MPI VERSION    : CRAY MPICH version 8.1.28.29",
+       {"MPICH 4.0.2", "HYDRA build details:", "PALS 1.8.0",
+        "MPI VERSION    : CRAY MPICH version 8.1.28.29",
         "Intel(R) MPI Library 2021.11 for Linux* OS", "MVAPICH2 Version      :	2.3.7"})
     EXPECT_EQ(mpi_family(text), MpiFamily::mpich) << text;
   EXPECT_EQ(mpi_family("slurm 22.05.8"), MpiFamily::unknown);

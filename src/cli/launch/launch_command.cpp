@@ -45,11 +45,7 @@ void launch(LaunchArguments& a) {
   request.num_nodes = count_of(a.num_nodes, "--num_nodes");
   request.num_gpus = count_of(a.num_gpus, "--num_gpus");
   request.local_slots = std::max(1, topology::count_nvidia_devices());
-  request.inside_slurm = facts.slurm;
-  if (auto const launcher = facts.slurm ? std::nullopt : own_launcher())
-    request.mpirun = launcher->program;
-  request.hydra =
-      topology::mpi_family(topology::mpi_version_of_headers()) == topology::MpiFamily::mpich;
+  choose_launcher(request, facts.slurm);
   request.as_root = ::geteuid() == 0;
   if (auto const* user = ::getpwuid(::geteuid())) request.user = user->pw_name;
   request.program = command_words(a.words, sibling_program("tessera-train").string());
@@ -114,6 +110,18 @@ std::vector<std::string> command_words(std::vector<std::string> words, std::stri
                    IoError, "no program ", words[0],
                    "; give tessera-train, run_clm.py or a path that exists");
   return words;
+}
+
+bool choose_launcher(LaunchRequest& request, bool inside_slurm) {
+  request.launcher = topology::Launcher::srun;
+  if (inside_slurm) return true;
+  auto const own = own_launcher();
+  auto const family = topology::mpi_family(topology::mpi_version_of_headers());
+  request.launcher = own                                    ? own->kind()
+                     : family == topology::MpiFamily::mpich ? topology::Launcher::hydra
+                                                            : topology::Launcher::mpirun;
+  if (own) request.mpirun = own->program;
+  return own.has_value();
 }
 
 std::optional<int> count_of(std::string const& text, std::string const& option) {

@@ -97,17 +97,30 @@ bool leading(std::vector<int> const& slots) {
   return slots.back() + 1 == static_cast<int>(slots.size());
 }
 
-std::vector<std::string> srun_line(LaunchRequest const& request,
-                                   std::vector<HostSlots> const& hosts) {
-  std::vector<std::string> words{"srun"};
-  words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
+/// The slots of every host, for launchers that take one number of ranks per node.
+std::vector<int> const& equal_slots(std::vector<HostSlots> const& hosts, char const* launcher) {
   auto const& slots = hosts.front().slots;
   for (auto const& h : hosts)
     TESSERA_VALIDATE(h.slots == slots, UsageError, "host ", h.host, " would use slots ",
                      slot_list(h.slots), " and host ", hosts.front().host, " slots ",
-                     slot_list(slots),
-                     "; an srun step uses the same slots on every node: choose the same slots, or "
-                     "use mpirun outside the job");
+                     slot_list(slots), "; ", launcher,
+                     " uses the same slots on every node: choose the same slots, or use mpirun "
+                     "outside the job");
+  return slots;
+}
+
+/// "host1,host2"
+std::string names_of(std::vector<HostSlots> const& hosts) {
+  std::vector<std::string> names;
+  for (auto const& h : hosts) names.push_back(h.host);
+  return join(names, ",");
+}
+
+std::vector<std::string> srun_line(LaunchRequest const& request,
+                                   std::vector<HostSlots> const& hosts) {
+  std::vector<std::string> words{"srun"};
+  words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
+  auto const& slots = equal_slots(hosts, "srun");
   int const nodes =
       request.hosts.empty() ? request.num_nodes.value_or(0) : static_cast<int>(hosts.size());
   if (nodes > 0) words.insert(words.end(), {"--nodes=" + std::to_string(nodes)});
@@ -115,12 +128,23 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
   if (counted && nodes > 0)
     words.push_back("--ntasks=" + std::to_string(nodes * static_cast<int>(slots.size())));
   if (counted) words.push_back("--ntasks-per-node=" + std::to_string(slots.size()));
-  if (!request.hosts.empty()) {
-    std::string list;
-    for (auto const& h : hosts) list += (list.empty() ? "" : ",") + h.host;
-    words.push_back("--nodelist=" + list);
-  }
+  if (!request.hosts.empty()) words.push_back("--nodelist=" + names_of(hosts));
   if (!leading(slots)) words.push_back("--export=ALL,CUDA_VISIBLE_DEVICES=" + slot_list(slots));
+  words.insert(words.end(), request.program.begin(), request.program.end());
+  return words;
+}
+
+/// PALS gives the ranks the environment of mpiexec.
+std::vector<std::string> pals_line(LaunchRequest const& request,
+                                   std::vector<HostSlots> const& hosts) {
+  auto const& slots = equal_slots(hosts, "PALS");
+  std::vector<std::string> words{request.mpirun};
+  words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
+  words.insert(words.end(), {"-n", std::to_string(hosts.size() * slots.size()), "--ppn",
+                             std::to_string(slots.size())});
+  if (!request.hosts.empty()) words.insert(words.end(), {"--hosts", names_of(hosts)});
+  if (!leading(slots))
+    words.insert(words.end(), {"--env", "CUDA_VISIBLE_DEVICES=" + slot_list(slots)});
   words.insert(words.end(), request.program.begin(), request.program.end());
   return words;
 }
@@ -145,7 +169,7 @@ std::string host_list(std::span<HostSlots const> hosts) {
 /// of hosts, which the ranks of all contexts fill in order.
 std::vector<std::string> mpirun_line(LaunchRequest const& request,
                                      std::vector<HostSlots> const& hosts) {
-  bool const hydra = request.hydra, named = !request.hosts.empty();
+  bool const hydra = request.launcher == topology::Launcher::hydra, named = !request.hosts.empty();
   std::vector<std::string> words{request.mpirun};
   if (request.as_root && !hydra) words.push_back("--allow-run-as-root");
   words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
@@ -222,9 +246,10 @@ std::vector<HostSlots> chosen_hosts(LaunchRequest const& request) {
                      "--num_nodes and --num_gpus must be positive; one is ", n.value_or(1));
   auto hosts = request.hosts;
   if (hosts.empty()) {
-    TESSERA_VALIDATE(request.inside_slurm || request.num_nodes.value_or(1) == 1, UsageError,
-                     "--num_nodes ", request.num_nodes.value_or(1),
-                     " needs a --hostfile outside a Slurm job");
+    TESSERA_VALIDATE(
+        request.launcher == topology::Launcher::srun || request.num_nodes.value_or(1) == 1,
+        UsageError, "--num_nodes ", request.num_nodes.value_or(1),
+        " needs a --hostfile outside a Slurm job");
     hosts.push_back({"localhost", first_slots(request.num_gpus.value_or(request.local_slots))});
   }
   if (!request.include.empty()) hosts = included(hosts, request.include);
@@ -250,7 +275,14 @@ std::vector<HostSlots> chosen_hosts(LaunchRequest const& request) {
 
 std::vector<std::string> launch_line(LaunchRequest const& request) {
   auto const hosts = chosen_hosts(request);
-  return request.inside_slurm ? srun_line(request, hosts) : mpirun_line(request, hosts);
+  switch (request.launcher) {
+    case topology::Launcher::srun:
+      return srun_line(request, hosts);
+    case topology::Launcher::pals:
+      return pals_line(request, hosts);
+    default:
+      return mpirun_line(request, hosts);
+  }
 }
 
 }  // namespace tessera::cli

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/topology/launcher.hpp"
+
 namespace tessera::cli {
 
 /// A node and the device slots to use on it, in ascending order.
@@ -28,12 +30,11 @@ struct LaunchRequest {
   std::string include, exclude;  ///< "host1:0,2@host2": hosts with or without slots
   int local_slots = 1;           ///< slots of this machine, used without hosts and num_gpus
   std::vector<std::string> program;
-  std::string user;  ///< who starts the job
-  bool inside_slurm = false;
-  std::string mpirun = "mpirun";  ///< the launcher of the build's MPI
-  bool hydra = false;             ///< `mpirun` is that of MPICH
+  std::string user;                                          ///< who starts the job
+  topology::Launcher launcher = topology::Launcher::mpirun;  ///< or srun, hydra, pals
+  std::string mpirun = "mpirun";  ///< the program of a launcher other than srun
   bool as_root = false;           ///< Open MPI's refuses to run as root without a flag
-  std::vector<std::string> launcher_options{};  ///< further options of srun or mpirun
+  std::vector<std::string> launcher_options{};  ///< further options of the launcher
   std::vector<std::string> exports{};  ///< variables for ranks of other hosts, where not all are
 };
 
@@ -41,8 +42,8 @@ struct LaunchRequest {
 /// with exclude, and for more hosts or slots than exist
 std::vector<HostSlots> chosen_hosts(LaunchRequest const& request);
 
-/// The words of the srun or mpirun command. @throws UsageError as above, and under srun for slots
-/// that differ between nodes
+/// The words of the srun or mpirun command. @throws UsageError as above, and under srun and PALS
+/// for slots that differ between nodes
 std::vector<std::string> launch_line(LaunchRequest const& request);
 
 }  // namespace tessera::cli

@@ -4,23 +4,34 @@
 #include <chrono>
 
 #include "launch/run_program.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/topology/mpi_headers.hpp"
 
 namespace tessera::cli {
 
 std::string launcher_version(std::string const& output) {
+  struct Format {
+    char const *name, *before_number;
+  };
+  // "mpirun (Open MPI) 4.1.4"; "HYDRA build details:" and lines that begin with "    Version: ";
+  // "mpiexec version 1.8.0 revision ..."
+  bool const pals = output.starts_with("mpiexec version ");
   auto const family = topology::mpi_family(output);
-  if (family == topology::MpiFamily::unknown) return "";
-  // "mpirun (Open MPI) 4.1.4", or "HYDRA build details:" and lines that begin with "    Version: "
-  std::string const label = family == topology::MpiFamily::open_mpi ? ")" : "Version:";
-  std::size_t const after = output.find(label);
+  if (!pals && family == topology::MpiFamily::unknown) return "";
+  auto const format = pals                                      ? Format{"PALS", "version "}
+                      : family == topology::MpiFamily::open_mpi ? Format{"Open MPI", ")"}
+                                                                : Format{"MPICH", "Version:"};
+  std::size_t const after = output.find(format.before_number);
   std::size_t const begin =
       after == std::string::npos ? after : output.find_first_of("0123456789", after);
-  std::string const number = begin == std::string::npos
-                                 ? ""
-                                 : output.substr(begin, output.find_first_of(" \n", begin) - begin);
-  std::string const name = family == topology::MpiFamily::open_mpi ? "Open MPI" : "MPICH";
-  return number.empty() ? name : name + " " + number;
+  if (begin == std::string::npos) return format.name;
+  return concat(format.name, " ", output.substr(begin, output.find_first_of(" \n", begin) - begin));
+}
+
+topology::Launcher MpiLauncher::kind() const {
+  if (version.starts_with("PALS")) return topology::Launcher::pals;
+  return topology::mpi_family(version) == topology::MpiFamily::mpich ? topology::Launcher::hydra
+                                                                     : topology::Launcher::mpirun;
 }
 
 std::vector<MpiLauncher> launchers_in_path() {

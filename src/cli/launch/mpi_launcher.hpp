@@ -12,7 +12,10 @@ namespace tessera::cli {
 
 struct MpiLauncher {
   std::string program;  ///< "mpirun"
-  std::string version;  ///< "Open MPI 4.1.4", "MPICH 4.0.2"; empty when it names no known MPI
+  /// "Open MPI 4.1.4", "MPICH 4.0.2", "PALS 1.8.0"; empty when it names no known MPI
+  std::string version;
+
+  topology::Launcher kind() const;
 };
 
 /// The version in the output of `mpirun --version`.

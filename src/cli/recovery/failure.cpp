@@ -28,19 +28,23 @@ int signal_named(std::string const& text) {
   return text.starts_with("Out Of Memory") ? SIGKILL : 0;
 }
 
-/// Messages of Open MPI's mpirun, Hydra and srun. A lost node explains the ranks that died with it.
+/// Messages of Open MPI's mpirun, Hydra, srun and PALS. A lost node explains the ranks that died
+/// with it. PALS ends the other ranks with SIGTERM.
 Message read_messages(std::string const& text) {
   static std::regex const lost(
-      R"((?:Node failure on |Task launch for \S+ failed on node |Remote daemon: .* on node )([\w.-]+))");
+      R"((?:Node failure on |Task launch for \S+ failed on node |Remote daemon: .* on node |ping RPC timeout from )([\w.-]+)|([\w.-]+): shepherd died from signal)");
   static std::regex const by_mpirun(
       R"(process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+))");
   static std::regex const by_srun(R"(srun: error: (\S+): tasks? (\d+)[\d,-]*: ([A-Z][^\n]*))");
+  static std::regex const by_pals(R"((\S+): rank (\d+) died from signal (?!15)(\d+))");
   static std::regex const by_hydra(
       R"(YOUR APPLICATION TERMINATED WITH THE EXIT STRING: (.*) \(signal)");
   std::smatch found;
   Message message;
   if (std::regex_search(text, found, by_mpirun)) {
     message = {std::stoi(found[1]), std::stoi(found[3]), found[2], false};
+  } else if (std::regex_search(text, found, by_pals)) {
+    message = {std::stoi(found[2]), std::stoi(found[3]), found[1], false};
   } else if (std::regex_search(text, found, by_hydra)) {
     message.signal = signal_named(found[1]);
   } else {
@@ -49,17 +53,22 @@ Message read_messages(std::string const& text) {
         message = {std::stoi((*it)[2]), number, (*it)[1], false};
   }
   if (std::regex_search(text, found, lost)) {
-    message.host = found[1];
+    message.host = found[1].matched ? found[1] : found[2];
     message.node_lost = true;
   }
   return message;
 }
 
-/// The node of the allocation with that name or, where the launcher's names are others, the one
-/// that has the rank.
+/// The node of the allocation with that name or, where the launcher's names are others, the only
+/// one with that name before the first dot, or the one that has the rank.
 std::string node_of(AttemptEnd const& end, std::string const& host, int rank) {
   auto const named = std::ranges::find(end.nodes, host, &HostSlots::host);
   if (named != end.nodes.end()) return host;
+  auto const label = [](std::string const& name) { return name.substr(0, name.find('.')); };
+  std::vector<std::string> similar;
+  for (auto const& node : end.nodes)
+    if (label(node.host) == label(host)) similar.push_back(node.host);
+  if (similar.size() == 1) return similar.front();
   int first = 0;
   for (auto const& node : end.nodes) {
     first += static_cast<int>(node.slots.size());

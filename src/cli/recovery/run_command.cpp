@@ -13,7 +13,6 @@
 #include "commands.hpp"
 #include "installation.hpp"
 #include "launch/launch_command.hpp"
-#include "launch/mpi_launcher.hpp"
 #include "launch/run_program.hpp"
 #include "recovery/supervisor.hpp"
 #include "tessera/core/error.hpp"
@@ -80,17 +79,10 @@ void run(RunArguments const& a) {
                    " and ", a.hang_timeout);
   RunRequest request;
   auto& launch = request.launch;
-  launch.inside_slurm = facts.slurm;
-  if (facts.slurm) {
-    request.slurm_job = facts.job_id;
-  } else {
-    auto const launcher = own_launcher();
-    TESSERA_VALIDATE(launcher, IoError, "no launcher of ", topology::mpi_version_of_headers(),
-                     " is in PATH; `tessera doctor` lists those that it finds");
-    launch.mpirun = launcher->program;
-  }
-  launch.hydra =
-      topology::mpi_family(topology::mpi_version_of_headers()) == topology::MpiFamily::mpich;
+  if (facts.slurm) request.slurm_job = facts.job_id;
+  TESSERA_VALIDATE(choose_launcher(launch, facts.slurm), IoError, "no launcher of ",
+                   topology::mpi_version_of_headers(),
+                   " is in PATH; `tessera doctor` lists those that it finds");
   launch.as_root = ::geteuid() == 0;
   if (auto const* user = ::getpwuid(::geteuid())) launch.user = user->pw_name;
   std::istringstream options(a.launcher_options);

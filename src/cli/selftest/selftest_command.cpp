@@ -171,7 +171,7 @@ std::string no_launcher() {
 }
 
 Words launcher_words(MpiLauncher const& launcher, int ranks) {
-  Words out{launcher.program, "-np", std::to_string(ranks)};
+  Words out{launcher.program, "-n", std::to_string(ranks)};
   if (topology::mpi_family(launcher.version) == topology::MpiFamily::mpich) return out;
   out.insert(out.end(), {"--oversubscribe", "--bind-to", "none"});
   if (::geteuid() == 0) out.emplace_back("--allow-run-as-root");
