@@ -186,7 +186,9 @@ struct BackgroundSaver::Impl {
     if (!writes(flight->request.plan)) return;
     start([rank = Rank(comm.rank())](Flight& f) {
       detail::wait_until_visible(f.temporary, 0);
+      auto const started = Clock::now();
       f.disk.shard = detail::write_rank(f.request, f.temporary, rank, f.views);
+      f.disk.shard.microseconds = static_cast<std::int64_t>(1e6 * seconds_since(started));
     });
   }
 

@@ -223,6 +223,14 @@ void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_
                                 .set("stall_seconds", saved.stall_seconds)
                                 .set("bytes", saved.bytes)
                                 .set("state", "done"));
+  for (auto const& slow : saved.slow_writers) {
+    auto const rank = static_cast<std::size_t>(slow.rank);
+    parts_.log.warning(fmt::format(
+        "rank {}{} took {:.1f} s to write its part of the checkpoint, and the others {:.1f} s on "
+        "the median: its disk or file system is slow",
+        slow.rank, rank < options_.hosts.size() ? " on node " + options_.hosts[rank] : "",
+        slow.seconds, slow.others));
+  }
   if (!flight_.model_only) parts_.status.checkpoint_saved(saved.directory.filename().string());
   parts_.log.checkpoint(
       step, saved,

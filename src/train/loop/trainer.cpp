@@ -389,7 +389,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
       {arguments.async_save, arguments.max_save_failures, job_.session.info().local_size,
        memory::Runtime::threads(), total, save_check(verifier.get()),
        node_memory(arguments, job_.session, topology::process_environment()),
-       arguments.memory_save_steps, first},
+       arguments.memory_save_steps, first, job_.session.hosts()},
       {job_.comm, *run.engine, job_.status, log, deadline_},
       [&](std::int64_t step, SaveContent content) {
         return save_request(job_, run, step, content);

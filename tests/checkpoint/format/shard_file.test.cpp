@@ -32,8 +32,10 @@ TEST(ShardFile, NamesSortLikeNumbers) {
 TEST(ShardFile, ARecordOfAShardCanBeSent) {
   WrittenShard shard{4096,
                      {{{512, {1, 2}, {}}, {768, {3}, {}}}, {{1024, {}, {}}, {2048, {4}, {}}}}};
+  shard.microseconds = 1234567;
   auto const back = WrittenShard::unpack(shard.pack());
   EXPECT_EQ(back.bytes, 4096);
+  EXPECT_EQ(back.microseconds, 1234567);
   EXPECT_EQ(back.extents, shard.extents);
   std::string const text = shard.pack();
   EXPECT_THROW(WrittenShard::unpack(text.substr(0, text.size() - 8)), InternalError);

@@ -138,3 +138,11 @@ def a_throttled_rank_is_named(b):
     supervisor.send_signal(signal.SIGTERM)
     said = run.finish(supervisor, 75)
     assert "rank 1" in said and "times slower than the others" in said, said
+
+
+def a_slow_disk_is_named(b):
+    """Every write of rank 1 takes 20 ms longer."""
+    words = b.common("run", config_overrides=SLOWER, block_size=64, save_strategy="steps", save_steps=3, max_steps=3, deepspeed=b.config("ds.json", zero(1)))
+    done = b.train(2, words, faults="path=shard_,rank=1,do=slow")
+    assert "rank 1 on node" in done.stderr and "s to write its part of the checkpoint" in done.stderr, done.stderr
+    assert "to write its part" not in b.train(2, [*words, "--overwrite_output_dir"]).stderr

@@ -251,7 +251,8 @@ WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& 
 }
 
 std::string WrittenShard::pack() const {
-  std::vector<std::uint64_t> words{static_cast<std::uint64_t>(bytes), extents.size()};
+  std::vector<std::uint64_t> words{static_cast<std::uint64_t>(bytes),
+                                   static_cast<std::uint64_t>(microseconds), extents.size()};
   for (auto const& extent : extents) {
     words.push_back(extent.size());
     for (auto const& location : extent) {
@@ -276,6 +277,7 @@ WrittenShard WrittenShard::unpack(std::string const& packed) {
   };
   WrittenShard shard;
   shard.bytes = static_cast<std::int64_t>(next());
+  shard.microseconds = static_cast<std::int64_t>(next());
   std::size_t const extents = next();
   for (std::size_t i = 0; i < extents; ++i) {
     auto& extent = shard.extents.emplace_back();

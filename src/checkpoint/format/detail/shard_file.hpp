@@ -67,6 +67,7 @@ struct WrittenShard {
     std::int64_t count = 0;
   };
   std::vector<Bad> nonfinite = {};
+  std::int64_t microseconds = 0;  ///< that the rank took to write it
 
   /// Packs the record into flat bytes, which another rank unpacks.
   std::string pack() const;

@@ -323,6 +323,22 @@ WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, R
                        {{optim::Extent::elementwise, states.names}});
 }
 
+std::vector<SlowWriter> slow_writers(std::vector<WrittenShard> const& shards) {
+  std::vector<SlowWriter> out;
+  for (std::size_t rank = 0; shards.size() > 1 && rank < shards.size(); ++rank) {
+    std::vector<std::int64_t> others;
+    for (std::size_t r = 0; r < shards.size(); ++r)
+      if (r != rank) others.push_back(shards[r].microseconds);
+    auto const middle = others.begin() + std::ssize(others) / 2;
+    std::ranges::nth_element(others, middle);
+    std::int64_t const own = shards[rank].microseconds;
+    if (own >= 2 * *middle && own >= *middle + 500'000)
+      out.push_back({static_cast<int>(rank), 1e-6 * static_cast<double>(own),
+                     1e-6 * static_cast<double>(*middle)});
+  }
+  return out;
+}
+
 SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
                         fs::path const& temporary, std::vector<WrittenShard> const& shards) {
   Manifest const manifest = make_manifest(request, layers, temporary, shards);
@@ -337,6 +353,7 @@ SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
   }
   SavedCheckpoint saved;
   saved.nonfinite = *manifest.nonfinite;
+  saved.slow_writers = slow_writers(shards);
   for (auto const& entry : fs::directory_iterator(temporary))
     saved.bytes += static_cast<std::int64_t>(entry.file_size());
   saved.directory = request.directory / step_name(request.step);

@@ -41,6 +41,8 @@ WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const&
 SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
                         std::filesystem::path const& temporary,
                         std::vector<WrittenShard> const& shards);
+/// @param shards  of every rank
+std::vector<SlowWriter> slow_writers(std::vector<WrittenShard> const& shards);
 /// The text of the manifest of a save into @p directory.
 std::string manifest_of(SaveRequest const& request, StateLayers const& layers,
                         std::filesystem::path const& directory,

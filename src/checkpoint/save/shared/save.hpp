@@ -63,13 +63,21 @@ struct SaveRequest {
 std::vector<Rank> starts_by_count(int ranks, int ranks_per_file);
 std::vector<Rank> starts_by_host(std::vector<std::string> const& hosts);
 
+/// A rank that took at least twice as long for its part of a checkpoint as the median of the
+/// others, and half a second longer.
+struct SlowWriter {
+  int rank = -1;
+  double seconds = 0.0, others = 0.0;  ///< its own time, and that median
+};
+
 struct SavedCheckpoint {
   std::filesystem::path directory;  ///< "<output_dir>/checkpoints/step_00000100"
   std::int64_t bytes = 0;           ///< bytes of all files
   double seconds = 0;               ///< from the start until all ranks knew that it is durable
   double stall_seconds = 0;         ///< seconds that the calling thread spent in the save
   double work_seconds = 0;  ///< seconds of the phases in a row, each as long as on its slowest rank
-  std::vector<NonFinite> nonfinite;  ///< with NonFiniteState::record
+  std::vector<NonFinite> nonfinite;      ///< with NonFiniteState::record
+  std::vector<SlowWriter> slow_writers;  ///< rank 0; empty elsewhere
   std::vector<std::string>
       pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)
 };

@@ -49,7 +49,8 @@ class SavePolicy {
     std::function<void(std::int64_t step, checkpoint::StateViews const& states)> check{};
     std::optional<checkpoint::NodeMemory> memory{};  ///< checkpoints there, too; none: only on disk
     config::MemorySaveSteps memory_steps{};
-    std::int64_t first_step = 1;  ///< where this start of the run begins
+    std::int64_t first_step = 1;       ///< where this start of the run begins
+    std::vector<std::string> hosts{};  ///< names of the nodes of all ranks, for messages
   };
   /// The request of a save of step @p step, made when the save begins.
   using MakeRequest =
