@@ -31,6 +31,13 @@ double median_of_others(std::vector<OwnTime> const& times, std::size_t rank, Par
   return median(std::move(others));
 }
 
+template <class Steps, class Part>
+double mean_of(Steps const& steps, Part const& part) {
+  double sum = 0.0;
+  for (auto const& step : steps) sum += part(step);
+  return sum / static_cast<double>(steps.size());
+}
+
 }  // namespace
 
 std::vector<Straggler> slower_ranks(std::vector<OwnTime> const& times,
@@ -54,18 +61,13 @@ std::vector<Straggler> slower_ranks(std::vector<OwnTime> const& times,
 }
 
 OwnTime StragglerWatch::mean_own() const {
-  OwnTime out;
-  for (auto const& step : steps_) {
-    out.compute += step.own.compute / static_cast<double>(steps_.size());
-    out.input += step.own.input / static_cast<double>(steps_.size());
-  }
-  return out;
+  return {mean_of(steps_, [](Step const& step) { return step.own.compute; }),
+          mean_of(steps_, [](Step const& step) { return step.own.input; })};
 }
 
 bool StragglerWatch::is_slow() const {
   if (steps_.size() < window) return false;
-  double mean = 0.0;
-  for (auto const& step : steps_) mean += step.mean / static_cast<double>(steps_.size());
+  double const mean = mean_of(steps_, [](Step const& step) { return step.mean; });
   double const own = mean_own().total();
   return mean > 0.0 && own > asking_factor * mean && own - mean > asking_seconds;
 }
@@ -73,10 +75,17 @@ bool StragglerWatch::is_slow() const {
 std::vector<Straggler> StragglerWatch::after_step(std::int64_t step, StepOutcome const& outcome) {
   if (first_step_ < 0) first_step_ = step;
   if (step == first_step_ || !outcome.requests) return {};
-  steps_.push_back({outcome.own, outcome.requests->own_seconds});
+  auto const& all = *outcome.requests;
+  steps_.push_back({outcome.own, all.own_seconds, std::max(0.0, all.seconds - all.own_seconds)});
   if (steps_.size() > window) steps_.pop_front();
   if (!current_.empty() && step > named_step_ + 2 * renewal) current_.clear();
-  if (!outcome.requests->is_slow || step < next_exchange_) return {};
+  auto found = all.is_slow && step >= next_exchange_ ? by_own_times(step) : by_links(step);
+  if (found.empty()) return {};
+  named_step_ = step;
+  return current_ = std::move(found);
+}
+
+std::vector<Straggler> StragglerWatch::by_own_times(std::int64_t step) {
   auto const mine = mean_own();
   std::vector<double> const in{mine.compute, mine.input};
   std::vector<double> all(2 * static_cast<std::size_t>(comm_.size()));
@@ -88,12 +97,44 @@ std::vector<Straggler> StragglerWatch::after_step(std::int64_t step, StepOutcome
   for (std::size_t r = 0; r < all.size(); r += 2) times.push_back({all[r], all[r + 1]});
   auto found = slower_ranks(times, hosts_);
   next_exchange_ = step + (found.empty() ? pause_steps : renewal);
-  if (found.empty()) return {};
-  named_step_ = step;
-  return current_ = std::move(found);
+  return found;
+}
+
+/// A node is named when two measurements in a row say so. All ranks know the same times, so that
+/// all measure after the same steps.
+std::vector<Straggler> StragglerWatch::by_links(std::int64_t step) {
+  if (ring_.size() < 3 || steps_.size() < window) return {};
+  double const waited = mean_of(steps_, [](Step const& s) { return s.waited; });
+  bool const waits_long = shortest_wait_ < 0.0
+                              ? waited > mean_of(steps_, [](Step const& s) { return s.mean; })
+                              : waited > slow_factor * shortest_wait_ + slow_seconds;
+  shortest_wait_ = shortest_wait_ < 0.0 ? waited : std::min(shortest_wait_, waited);
+  if (step < next_probe_ || (!waits_long && suspects_.empty())) return {};
+  auto const slow = slow_links(probe_(comm_, ring_));
+  std::vector<Straggler> found;
+  std::vector<std::size_t> places;
+  for (auto const& links : slow) {
+    places.push_back(links.place);
+    int const rank = ring_[links.place];
+    if (std::ranges::find(suspects_, links.place) != suspects_.end())
+      found.push_back({.rank = rank,
+                       .node = hosts_[static_cast<std::size_t>(rank)],
+                       .what = "network",
+                       .seconds = links.seconds,
+                       .others = links.others});
+  }
+  suspects_ = std::move(places);
+  next_probe_ = step + (found.empty() && !suspects_.empty() ? pause_steps : renewal);
+  if (suspects_.empty()) shortest_wait_ = waited;  // it has another reason
+  return found;
 }
 
 std::string text_of(Straggler const& s) {
+  if (s.what == "network")
+    return fmt::format(
+        "the network of node {} is {:.1f} times slower than that of the others: a mebibyte to the "
+        "next node and back takes {:.4f} s, and {:.4f} s between other nodes",
+        s.node, s.factor(), s.seconds, s.others);
   return fmt::format(
       "rank {}{} is {:.1f} times slower than the others: {} takes longer, {:.3f} s per step, and "
       "{:.3f} s on the median of the other ranks",

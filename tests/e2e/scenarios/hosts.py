@@ -1,4 +1,4 @@
-"""Two network namespaces with an address each as two hosts: start, training, loss of the link between them, loss of a host."""
+"""Network namespaces with an address each as hosts: start, training, loss of the link between them, loss of a host, a slow link."""
 import os
 import pathlib
 import shlex
@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from scenarios.recovery import Supervised
+from scenarios.verification import named_after
 from support import launcher_options, wait_for, zero
 
 
@@ -21,10 +22,12 @@ ip netns exec "$host" unshare --uts --mount sh -c 'hostname "$1"; mount --bind "
 
 
 class Hosts:
-    """Namespaces A and B, joined by a virtual cable, with host names of their own. Open MPI starts its daemon on B by a script instead of ssh."""
+    """Namespaces with host names of their own: A and B, joined by a virtual cable, or more of them at a switch. Open MPI starts its daemons by a script instead of ssh."""
 
-    def __init__(self, b):
-        self.b, self.names = b, [f"tessera{os.getpid()}{letter}" for letter in "ab"]
+    def __init__(self, b, letters="ab"):
+        self.b, self.names = b, [f"tessera{os.getpid()}{letter}" for letter in letters]
+        self.devices = [f"t{os.getpid()}{letter}" for letter in letters]
+        self.switch = f"tessera{os.getpid()}switch"
         if not launcher_options(b.mpiexec):
             self.skip("Hydra starts ranks on other hosts by ssh")
         self.needed("unshare", "--uts", "--mount", "true")
@@ -46,14 +49,21 @@ class Hosts:
         return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
     def __enter__(self):
-        cable = [f"t{os.getpid()}{letter}" for letter in "ab"]
-        self.ip("netns", "add", self.names[1])
-        self.ip("link", "add", cable[0], "netns", self.names[0], "type", "veth", "peer", "name", cable[1], "netns", self.names[1])
-        for number, (name, device) in enumerate(zip(self.names, cable)):
+        for name in self.names[1:]:
+            self.ip("netns", "add", name)
+        if len(self.names) == 2:
+            self.cable(*zip(self.names, self.devices))
+        else:
+            self.ip("netns", "add", self.switch)
+            self.needed("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+            self.ip("-n", self.switch, "link", "set", "bridge", "up")
+            for name, device in zip(self.names, self.devices):
+                self.cable((name, device), (self.switch, device + "s"))
+                self.ip("-n", self.switch, "link", "set", device + "s", "master", "bridge", "up")
+        for number, (name, device) in enumerate(zip(self.names, self.devices)):
             self.ip("-n", name, "address", "add", f"10.77.0.{number + 1}/24", "dev", device)
             self.ip("-n", name, "link", "set", device, "up")
             self.ip("-n", name, "link", "set", "lo", "up")
-        self.cable = cable[0]
         self.agent = self.b.work / "start_on_host.sh"
         self.agent.write_text(SCRIPT)
         self.agent.chmod(0o755)
@@ -65,9 +75,18 @@ class Hosts:
                 self.kill(pid)
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
             shutil.rmtree(f"/dev/shm/{name}", ignore_errors=True)
+        subprocess.run(["ip", "netns", "del", self.switch], capture_output=True)
+
+    def cable(self, one, other):
+        """Joins two namespaces, each with the name of its device."""
+        self.ip("link", "add", one[1], "netns", one[0], "type", "veth", "peer", "name", other[1], "netns", other[0])
 
     def link(self, state):
-        self.ip("-n", self.names[0], "link", "set", self.cable, state)
+        self.ip("-n", self.names[0], "link", "set", self.devices[0], state)
+
+    def slow(self, host, rate):
+        """What the host sends leaves it at this rate."""
+        self.needed("tc", "-n", self.names[host], "qdisc", "add", "dev", self.devices[host], "root", "tbf", "rate", rate, "burst", "64kb", "latency", "400ms")
 
     def processes(self, name, program=""):
         """Process ids on a host; those of a program only when it is named."""
@@ -86,9 +105,9 @@ class Hosts:
         except ProcessLookupError:
             pass
 
-    def start(self, words):
-        """Two ranks on each host."""
-        return self.open(self.b.mpiexec, *launcher_options(self.b.mpiexec), "-H", ",".join(f"{name}:2" for name in self.names), *self.network(),
+    def start(self, words, ranks=2):
+        """Ranks on each host."""
+        return self.open(self.b.mpiexec, *launcher_options(self.b.mpiexec), "-H", ",".join(f"{name}:{ranks}" for name in self.names), *self.network(),
                          str(self.b.bin / "tessera-train"), *words)
 
     def supervise(self, words, *options):
@@ -189,3 +208,22 @@ def a_supervised_run_survives_a_lost_link(b):
         assert run.result("run") == run.result("reference"), f"the disturbed run differs from the undisturbed one\n{hosts.log()}"
         for failure in run.history("run")["failures"]:
             print(f"step {failure['step']}, {failure['kind']}: {failure['lost_seconds']}")
+
+
+def three_hosts_name_the_slow_link(b):
+    """One host sends slowly from some step on. It is named in the log, status.json and metrics.jsonl."""
+    with Hosts(b, "abc") as hosts:
+        run = Supervised(b)
+        job = hosts.start(hosts.words("run", max_steps=100000, save_strategy="no"), ranks=1)
+        wait_for(lambda: run.steps("run") >= 30, 60)
+        first = run.steps("run")
+        hosts.slow(1, "20mbit")
+        wait_for(lambda: named_after(b, first), 60)
+        named = named_after(b, first)
+        print(f"slow from step {first}, named after step {named['step']}: {named['stragglers']}")
+        assert [(s["rank"], s["node"], s["slow"]) for s in named["stragglers"]] == [(1, hosts.names[1], "network")], named
+        assert named["step"] <= first + 30, (first, named)
+        wait_for(lambda: b.status("run").get("stragglers"), 10)
+        assert f"the network of node {hosts.names[1]} is" in hosts.log(), hosts.log()
+        job.terminate()
+        job.wait(timeout=60)

@@ -74,6 +74,57 @@ TEST(StragglerWatch, NamesARankWithinTwentyStepsAndForgetsIt) {
   EXPECT_THAT(run.watch.current(), IsEmpty()) << "it has been as fast as the others for long";
 }
 
+/// The steps of three ranks on a node each. From step 30 to 59 all wait for longer.
+struct Network {
+  std::vector<Straggler> step(std::int64_t number) {
+    StepOutcome outcome;
+    outcome.own = {0.1, 0.0};
+    outcome.requests = StepRequests{};
+    outcome.requests->own_seconds = 0.1;
+    outcome.requests->seconds = number >= 30 && number < 60 ? 0.3 : 0.15;
+    return watch.after_step(number, outcome);
+  }
+  std::vector<double> round_trips{0.001, 0.001, 0.001};
+  std::vector<std::int64_t> probes;
+  std::int64_t now = 0;
+  std::unique_ptr<comm::Collectives> comm =
+      comm::make_mpi(test::session(), std::chrono::seconds(60));
+  StragglerWatch watch{*comm, {"a", "a", "b", "c"}, [&](auto&, std::vector<int> const& ring) {
+                         EXPECT_THAT(ring, testing::ElementsAre(0, 2, 3));
+                         probes.push_back(now);
+                         return round_trips;
+                       }};
+};
+
+TEST(StragglerWatch, LongerWaitsNameTheNodeWhoseLinksAreSlow) {
+  Network run;
+  run.round_trips = {0.020, 0.030, 0.001};  // a to b, b to c, c to a
+  std::int64_t named = 0;
+  for (run.now = 1; run.now < 120; ++run.now) {
+    auto const found = run.step(run.now);
+    if (!found.empty() && named == 0) {
+      named = run.now;
+      EXPECT_EQ(found[0].rank, 2);
+      EXPECT_EQ(found[0].node, "b");
+      EXPECT_EQ(found[0].what, "network");
+      EXPECT_DOUBLE_EQ(found[0].factor(), 20.0);
+      EXPECT_THAT(text_of(found[0]), HasSubstr("the network of node b is 20.0 times slower"));
+      run.round_trips = {0.001, 0.001, 0.001};
+    }
+  }
+  EXPECT_GE(named, 30);
+  EXPECT_LE(named, 50);
+  EXPECT_GE(run.probes[0], 30) << "no messages while nothing is unusual";
+  EXPECT_EQ(run.probes.size(), 3u) << "two that agree, and one that finds equal links";
+  EXPECT_THAT(run.watch.current(), IsEmpty());
+}
+
+TEST(StragglerWatch, LongerWaitsWithEqualLinksNameNobody) {
+  Network run;
+  for (run.now = 1; run.now < 120; ++run.now) EXPECT_THAT(run.step(run.now), IsEmpty());
+  EXPECT_LE(run.probes.size(), 2u);
+}
+
 TEST(StragglerWatch, OneLongStepNamesNobody) {
   Watched run;
   for (std::int64_t step = 1; step < 60; ++step)

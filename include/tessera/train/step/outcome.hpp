@@ -52,8 +52,10 @@ struct OwnTime {
 struct Straggler {
   int rank = -1;
   std::string node{};
-  std::string what{};                  ///< what is slow: "computing" or "reading samples"
-  double seconds = 0.0, others = 0.0;  ///< own time per step, and its median of the other ranks
+  std::string what{};  ///< what is slow: "computing", "reading samples" or "network"
+  /// Own time per step, and its median of the other ranks. Of a network the time of a mebibyte to
+  /// the next node and back, and that between other nodes.
+  double seconds = 0.0, others = 0.0;
   double factor() const { return seconds / others; }
 };
 
