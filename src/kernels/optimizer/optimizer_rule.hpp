@@ -1,6 +1,6 @@
 #pragma once
 /// The update of one element-wise optimizer: a rule updates one element, and this header applies it
-/// to a chunk of a host thread's tile, to a pack of a device's lane, or to one element.
+/// to a pack of a device's lane or to one element.
 ///
 /// A rule has
 ///   struct Coefficients   values of a step, with a member `gradient_factor`
@@ -146,18 +146,6 @@ struct RuleApplication {
   using Run = UpdateRun<Rule>;
   static constexpr int state_arrays = Rule::states > 0 ? Rule::states : 1;
   static constexpr int pack = 4;  ///< elements
-
-  /// Updates @p count elements on the host, from the first one that the pointers address. Values by
-  /// value and pointers restrict: the loop then runs in registers and vectorizes.
-  template <class... S>
-  static KOKKOS_FUNCTION void update_chunk(UpdateValues<Rule> const v, std::int64_t count,
-                                           G const* __restrict g, W* __restrict w,
-                                           float* __restrict p, S* __restrict... s) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      Rule::element(v.coefficients, v.rates, static_cast<float>(g[i]), p[i], s[i]...);
-      if constexpr (!std::is_void_v<W>) w[i] = W(p[i]);
-    }
-  }
 
   /// The registers of a lane for one pack.
   struct Registers {

@@ -21,56 +21,86 @@
 
 namespace tessera::kernels::detail {
 
-/// functor(tile) on the host: a tile is one thread's.
-template <class Rule, class G, class W>
+/// functor(tile) on the host: a tile is one thread's. Values in fp32 are updated where they are,
+/// others in buffers, and rounded to nearest even. Dtypes are chosen when the kernel runs, so that
+/// a rule has one instantiation for all of them.
+template <class Rule>
 struct UpdateTiles {
-  using Coefficients = typename Rule::Coefficients;
   UpdateBatch<Rule> batch;
+  UpdateDtypes dtypes;
   std::int64_t tile;  ///< elements
   PrefetchDistance ahead;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    Coefficients c;
+    typename Rule::Coefficients c;
     if (!batch.decide(c)) return;
     UpdateRun<Rule> const& r = batch.run_of(index);
     std::int64_t const begin = (index - r.first_tile) * tile;
-    std::int64_t const count = begin + tile < r.numel ? tile : r.numel - begin;
-    update_run(values_of<Rule>(c, r), r, begin, count, std::make_index_sequence<Rule::states>());
+    std::int64_t const end = begin + tile < r.numel ? begin + tile : r.numel;
+    auto const values = values_of<Rule>(c, r);
+    std::int64_t at = begin;
+    for (; at + chunk <= end; at += chunk) {
+      if (ahead.any()) prefetch_chunk(r, at, States());
+      update(values, r, at, std::integral_constant<int, chunk>(), States());
+    }
+    update(values, r, at, static_cast<int>(end - at), States());
   }
 
  private:
-  static constexpr std::int64_t chunk = prefetched;
+  using States = std::make_index_sequence<Rule::states>;
+  static constexpr int chunk = prefetched;
 
   template <std::size_t... S>
-  KOKKOS_FUNCTION void update_run(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r,
-                                  std::int64_t begin, std::int64_t count,
-                                  std::index_sequence<S...>) const {
-    update(v, count, static_cast<G const*>(r.gradient) + begin,
-           advanced(static_cast<W*>(r.weights_out), begin), r.weights() + begin,
-           (r.state(S) + begin)...);
+  KOKKOS_FUNCTION void prefetch_chunk(UpdateRun<Rule> const& r, std::int64_t at,
+                                      std::index_sequence<S...>) const {
+    auto const ask = [&](auto* data) { prefetch<chunk>(data + at, ahead); };
+    for_type(dtypes.master, r.master, ask);
+    (for_type(dtypes.states, r.states[S], ask), ...);
+    for_type(dtypes.gradient, r.gradient, ask);
+    if (r.weights_out) for_type(dtypes.weights, r.weights_out, ask);
   }
 
-  template <class... S>
-  KOKKOS_FUNCTION void update(UpdateValues<Rule> const& v, std::int64_t count, G const* g, W* w,
-                              float* p, S*... s) const {
-    using Application = RuleApplication<Rule, G, W>;
-    std::int64_t at = 0;
-    for (; ahead.any() && at + chunk <= count; at += chunk) {
-      prefetch<chunk>(p + at, ahead);
-      (prefetch<chunk>(s + at, ahead), ...);
-      prefetch<chunk>(g + at, ahead);
-      if constexpr (!std::is_void_v<W>) prefetch<chunk>(w + at, ahead);
-      Application::update_chunk(v, chunk, g + at, advanced(w, at), p + at, (s + at)...);
-    }
-    Application::update_chunk(v, count - at, g + at, advanced(w, at), p + at, (s + at)...);
+  template <class Count, std::size_t... S>
+  KOKKOS_FUNCTION void update(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r,
+                              std::int64_t at, Count count, std::index_sequence<S...>) const {
+    float gradient[chunk], master[chunk];
+    [[maybe_unused]] float states[Rule::states > 0 ? Rule::states : 1][chunk];
+    float const* const g = read(dtypes.gradient, r.gradient, at, count, gradient);
+    float* const p = read(dtypes.master, r.master, at, count, master);
+    [[maybe_unused]] float* const s[] = {nullptr,
+                                         read(dtypes.states, r.states[S], at, count, states[S])...};
+    apply(v, count, g, p, s[S + 1]...);
+    if (p == master) write(p, count, dtypes.master, r.master, at);
+    if (dtypes.states != Dtype::fp32)
+      (write(states[S], count, dtypes.states, r.states[S], at), ...);
+    if (r.weights_out) write(p, count, dtypes.weights, r.weights_out, at);
   }
 
-  /// Weights that are not written have no address to advance.
-  static KOKKOS_FUNCTION W* advanced(W* w, [[maybe_unused]] std::int64_t elements) {
-    if constexpr (std::is_void_v<W>)
-      return w;
-    else
-      return w + elements;
+  template <class Count, class... S>
+  static KOKKOS_FUNCTION void apply(UpdateValues<Rule> const v, Count count,
+                                    float const* __restrict g, float* __restrict p,
+                                    S* __restrict... s) {
+    for (int j = 0; j < count; ++j) Rule::element(v.coefficients, v.rates, g[j], p[j], s[j]...);
+  }
+  /// The values from element @p at on as fp32: those of @p from itself, or copies in @p buffer.
+  template <class Count, class T>
+  static KOKKOS_FUNCTION auto read(Dtype dtype, T* from, std::int64_t at, Count count,
+                                   float* __restrict buffer) {
+    using Value = std::conditional_t<std::is_const_v<T>, float const, float>;
+    if (dtype == Dtype::fp32) return static_cast<Value*>(from) + at;
+    for_type(dtype, from, [&](auto const* data) {
+      auto const* const __restrict values = data + at;
+      for (int j = 0; j < count; ++j) buffer[j] = load(values[j]);
+    });
+    return static_cast<Value*>(buffer);
+  }
+  template <class Count>
+  static KOKKOS_FUNCTION void write(float const* __restrict values, Count count, Dtype dtype,
+                                    void* to, std::int64_t at) {
+    for_type(dtype, to, [&](auto* data) {
+      auto* const __restrict out = data + at;
+      for (int j = 0; j < count; ++j) store(out[j], values[j]);
+    });
   }
 };
 
@@ -129,72 +159,8 @@ struct UpdatePacks {
   }
 };
 
-// The update of a rule whose master weights or states have 16 bits: values become fp32, are updated
-// and are rounded to nearest even. One traversal of every array. Dtypes are chosen when the kernel
-// runs, so that a rule has one instantiation for all of them.
-
-/// functor(tile) on the host: a tile is one thread's.
-template <class Rule>
-struct HalfTiles {
-  UpdateBatch<Rule> batch;
-  UpdateDtypes dtypes;
-  std::int64_t tile;  ///< elements
-
-  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    typename Rule::Coefficients c;
-    if (!batch.decide(c)) return;
-    UpdateRun<Rule> const& r = batch.run_of(index);
-    std::int64_t const begin = (index - r.first_tile) * tile;
-    std::int64_t const end = begin + tile < r.numel ? begin + tile : r.numel;
-    auto const values = values_of<Rule>(c, r);
-    std::int64_t at = begin;
-    for (; at + chunk <= end; at += chunk)
-      update(values, r, at, std::integral_constant<int, chunk>(), States());
-    update(values, r, at, static_cast<int>(end - at), States());
-  }
-
- private:
-  using States = std::make_index_sequence<Rule::states>;
-  static constexpr int chunk = 256;  ///< elements whose fp32 values fit the first cache
-
-  template <class Count, std::size_t... S>
-  KOKKOS_FUNCTION void update(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r,
-                              std::int64_t at, Count count, std::index_sequence<S...>) const {
-    float gradient[chunk], p[chunk], states[Rule::states > 0 ? Rule::states : 1][chunk];
-    read(dtypes.gradient, r.gradient, at, count, gradient);
-    read(dtypes.master, r.master, at, count, p);
-    (read(dtypes.states, r.states[S], at, count, states[S]), ...);
-    apply(v, count, gradient, p, states[S]...);
-    write(p, count, dtypes.master, r.master, at);
-    (write(states[S], count, dtypes.states, r.states[S], at), ...);
-    if (r.weights_out) write(p, count, dtypes.weights, r.weights_out, at);
-  }
-
-  template <class Count, class... S>
-  static KOKKOS_FUNCTION void apply(UpdateValues<Rule> const v, Count count,
-                                    float const* __restrict g, float* __restrict p,
-                                    S* __restrict... s) {
-    for (int j = 0; j < count; ++j) Rule::element(v.coefficients, v.rates, g[j], p[j], s[j]...);
-  }
-  template <class Count>
-  static KOKKOS_FUNCTION void read(Dtype dtype, void const* from, std::int64_t at, Count count,
-                                   float* __restrict out) {
-    for_type(dtype, from, [&](auto const* data) {
-      auto const* const __restrict values = data + at;
-      for (int j = 0; j < count; ++j) out[j] = load(values[j]);
-    });
-  }
-  template <class Count>
-  static KOKKOS_FUNCTION void write(float const* __restrict values, Count count, Dtype dtype,
-                                    void* to, std::int64_t at) {
-    for_type(dtype, to, [&](auto* data) {
-      auto* const __restrict out = data + at;
-      for (int j = 0; j < count; ++j) store(out[j], values[j]);
-    });
-  }
-};
-
-/// functor(element) on a device: neighboring threads at neighboring elements.
+/// functor(element) on a device, of a rule whose master weights or states have 16 bits: neighboring
+/// threads at neighboring elements.
 template <class Rule>
 struct HalfElements {
   UpdateBatch<Rule> batch;  ///< tiles of one element
@@ -245,63 +211,63 @@ std::int64_t host_tiles(UpdateRun<Rule> const& run) {
   return ceil_divide(run.numel, host_range);
 }
 
-/// The runs that write 16-bit weights (W) or those that do not (void).
+/// Enqueues the update on the host: one traversal of every array.
+template <class Rule>
+void launch_on_host(Queue& q, UpdateStep<Rule> const& step) {
+  UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
+  auto const ahead = prefetch_distance(Prefetched::updates);
+  for_batches(empty, step.runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+    launch_on_host(q, step.name, tiles, UpdateTiles<Rule>{batch, step.dtypes, host_range, ahead});
+  });
+}
+
+/// On a device the runs that write 16-bit weights (W) or those that do not (void).
 template <class G, class W, class Rule>
-void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
+void launch_packs(Queue& q, UpdateStep<Rule> const& step) {
+  using Packs = UpdatePacks<Rule, G, W>;
   std::vector<UpdateRun<Rule>> runs;
   for (auto const& run : step.runs)
     if ((run.weights_out == nullptr) == std::is_void_v<W>) runs.push_back(run);
+  auto const place = [](UpdateRun<Rule>& run) {
+    run.shift = Packs::shift_of(run);
+    return Packs::tiles_of(run);
+  };
   UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
-  if (on_device(q)) {
-    using Packs = UpdatePacks<Rule, G, W>;
-    auto const place = [](UpdateRun<Rule>& run) {
-      run.shift = Packs::shift_of(run);
-      return Packs::tiles_of(run);
-    };
-    for_batches(empty, runs, place, [&](auto const& batch, std::int64_t tiles) {
-      parallel_for(q, step.name, tiles * warp_size, Packs{batch});
-    });
-  } else {
-    for_batches(empty, runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
-      launch_on_host(
-          q, step.name, tiles,
-          UpdateTiles<Rule, G, W>{batch, host_range, prefetch_distance(Prefetched::updates)});
-    });
-  }
+  for_batches(empty, runs, place, [&](auto const& batch, std::int64_t tiles) {
+    parallel_for(q, step.name, tiles * warp_size, Packs{batch});
+  });
 }
 
+/// On a device with master weights or states of 16 bits.
 template <class Rule>
-void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
+void launch_half_elements(Queue& q, UpdateStep<Rule> const& step) {
   UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
-  if (on_device(q)) {
-    auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
-    for_batches(empty, step.runs, elements, [&](auto const& batch, std::int64_t numel) {
-      parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});
-    });
-  } else {
-    for_batches(empty, step.runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
-      launch_on_host(q, step.name, tiles, HalfTiles<Rule>{batch, step.dtypes, host_range});
-    });
-  }
+  auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
+  for_batches(empty, step.runs, elements, [&](auto const& batch, std::int64_t numel) {
+    parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});
+  });
 }
 
-/// Enqueues the update of all runs: one traversal of every array. Gradients are in fp32 or the
-/// dtype of the weights; the traversal of 16-bit states serves what differs from that.
+/// Enqueues the update of all runs: one traversal of every array. On a device gradients are in fp32
+/// or the dtype of the weights; the traversal of 16-bit states serves what differs from that.
 template <class Rule>
 void launch_update(Queue& q, UpdateStep<Rule> const& step) {
-  UpdateDtypes const& d = step.dtypes;
-  if (d.master != Dtype::fp32 || d.states != Dtype::fp32 ||
-      (d.gradient != Dtype::fp32 && d.gradient != d.weights))
-    return launch_half_update(q, step);
-  with_type(d.gradient, step.name, [&](auto g) {
-    using G = typename decltype(g)::type;
-    launch_update_as<G, void>(q, step);
-    if constexpr (std::is_same_v<G, float>)
-      with_type(d.weights, step.name,
-                [&](auto w) { launch_update_as<float, typename decltype(w)::type>(q, step); });
-    else
-      launch_update_as<G, G>(q, step);
-  });
+  if (!on_device(q)) return launch_on_host(q, step);
+  if constexpr (has_device_forms) {
+    UpdateDtypes const& d = step.dtypes;
+    if (d.master != Dtype::fp32 || d.states != Dtype::fp32 ||
+        (d.gradient != Dtype::fp32 && d.gradient != d.weights))
+      return launch_half_elements(q, step);
+    with_type(d.gradient, step.name, [&](auto g) {
+      using G = typename decltype(g)::type;
+      launch_packs<G, void>(q, step);
+      if constexpr (std::is_same_v<G, float>)
+        with_type(d.weights, step.name,
+                  [&](auto w) { launch_packs<float, typename decltype(w)::type>(q, step); });
+      else
+        launch_packs<G, G>(q, step);
+    });
+  }
 }
 
 }  // namespace tessera::kernels::detail

@@ -217,8 +217,8 @@ def three_hosts_name_the_slow_link(b):
         job = hosts.start(hosts.words("run", max_steps=100000, save_strategy="no"), ranks=1)
         wait_for(lambda: run.steps("run") >= 30, 60)
         first = run.steps("run")
-        hosts.slow(1, "20mbit")
-        wait_for(lambda: named_after(b, first), 60)
+        hosts.slow(1, "10mbit")
+        wait_for(lambda: named_after(b, first), 120)
         named = named_after(b, first)
         print(f"slow from step {first}, named after step {named['step']}: {named['stragglers']}")
         assert [(s["rank"], s["node"], s["slow"]) for s in named["stragglers"]] == [(1, hosts.names[1], "network")], named
