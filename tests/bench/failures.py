@@ -25,9 +25,9 @@ from scenarios.memory_saves import generations, held, lose_memory, memory_direct
 from scenarios.recovery import Supervised, kill  # noqa: E402
 from support import Bench, damage, damage_shard, wait_for  # noqa: E402
 
-SECONDS_BETWEEN = 1.0  # longest time of training between two failures
+SECONDS_BETWEEN = 0.3  # longest time of training between two failures
 STEPS_OF_EVALUATION = 50
-STEPS_BETWEEN = 100  # a run that completes its steps before all failures has fewer of them
+STEPS_BETWEEN = 50  # a run that completes its steps before all failures has fewer of them
 
 
 def percentile(values, share):
@@ -131,13 +131,13 @@ def main():
     run.flags["eval_steps"] = STEPS_OF_EVALUATION
     run.nodes = arguments.nodes
     began = time.monotonic()
-    run.reference(len(arguments.nodes.split(",")), timeout=3600)
+    run.reference(len(arguments.nodes.split(",")), timeout=6 * 3600)
     undisturbed = time.monotonic() - began
     injector = Injector(run, lambda: run.start("run", arguments.nodes, "--hang_timeout", "2", "--max_restarts", "50", memory_save_steps=arguments.memory),
                         arguments.seed, arguments.kinds.split(","))
     while injector.running() and sum(injector.counts.values()) < arguments.failures:
         injector.inject()
-    said = run.finish(injector.supervisor, timeout=3600)
+    said = run.finish(injector.supervisor, timeout=6 * 3600)
     history = run.history("run")
     assert injector.counts and history["failures"], f"the run ended before a rank was hit:\n{said[-5000:]}"
     costs = [sum(failure["lost_seconds"].values()) for failure in history["failures"]]
