@@ -16,6 +16,7 @@
 #include "tessera/comm/base/planning_collectives.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/median.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/device.hpp"
@@ -117,11 +118,6 @@ struct MeasuredPass {
   double attention = 0.0;  ///< seconds of its attention at the speed of the fastest product
   double operands = 0.0;   ///< bytes of operands and results of its products
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 /// Forward and backward passes and updates of one rank. All ranks of the node do it together.
 MeasuredPass measure_pass(memory::Queue& queue, MachineProfile const& products,

@@ -15,6 +15,7 @@
 #include "tessera/comm/base/traffic.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/core/median.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/kernels/gemm/gemm.hpp"
 #include "tessera/memory/device.hpp"
@@ -322,11 +323,6 @@ namespace {
 
 constexpr double slow_gpu = 0.8, slow_link = 0.5;
 constexpr double giga = 1e-9;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0.0 : values[values.size() / 2];
-}
 
 std::string name_of(GpuReport const& report, int rank) {
   auto const& gpu = report.gpus[static_cast<std::size_t>(rank)];

@@ -10,6 +10,7 @@
 #include "compose/mpi_reference.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/median.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 
@@ -174,12 +175,6 @@ double slowest_seconds(Collectives& world, std::function<void()> const& body) {
   auto const start = Clock::now();
   body();
   return all_reduce_value(world, seconds_since(start), ReduceOp::max);
-}
-
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// Times one group of every rank.

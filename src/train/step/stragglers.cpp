@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tessera/core/median.hpp"
+
 namespace tessera::train {
 namespace {
 
@@ -16,21 +18,6 @@ constexpr double asking_factor = 1.1, asking_seconds = 0.002;
 /// Steps until the next exchange after one that has named nobody.
 constexpr std::int64_t pause_steps = 4;
 
-double median(std::vector<double> values) {
-  auto const middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-/// The median of @p part of the times of all ranks but one.
-template <class Part>
-double median_of_others(std::vector<OwnTime> const& times, std::size_t rank, Part const& part) {
-  std::vector<double> others;
-  for (std::size_t r = 0; r < times.size(); ++r)
-    if (r != rank) others.push_back(part(times[r]));
-  return median(std::move(others));
-}
-
 template <class Steps, class Part>
 double mean_of(Steps const& steps, Part const& part) {
   double sum = 0.0;
@@ -38,19 +25,28 @@ double mean_of(Steps const& steps, Part const& part) {
   return sum / static_cast<double>(steps.size());
 }
 
+/// For each rank the median of @p part of the times of the others.
+template <class Part>
+std::vector<double> medians_by(std::vector<OwnTime> const& times, Part const& part) {
+  std::vector<double> values;
+  for (auto const& time : times) values.push_back(part(time));
+  return medians_of_others(values);
+}
+
 }  // namespace
 
 std::vector<Straggler> slower_ranks(std::vector<OwnTime> const& times,
                                     std::vector<std::string> const& hosts) {
   std::vector<Straggler> out;
-  for (std::size_t rank = 0; times.size() > 1 && rank < times.size(); ++rank) {
-    auto const median_by = [&](auto const& part) { return median_of_others(times, rank, part); };
-    double const own = times[rank].total(),
-                 others = median_by([](OwnTime const&t) { return t.total(); });
+  if (times.size() < 2) return out;
+  auto const totals = medians_by(times, [](OwnTime const&t) { return t.total(); }),
+             computes = medians_by(times, [](OwnTime const&t) { return t.compute; }),
+             inputs = medians_by(times, [](OwnTime const&t) { return t.input; });
+  for (std::size_t rank = 0; rank < times.size(); ++rank) {
+    double const own = times[rank].total(), others = totals[rank];
     if (others <= 0.0 || own < slow_factor * others || own - others < slow_seconds) continue;
-    double const computing =
-                     times[rank].compute - median_by([](OwnTime const&t) { return t.compute; }),
-                 reading = times[rank].input - median_by([](OwnTime const&t) { return t.input; });
+    double const computing = times[rank].compute - computes[rank],
+                 reading = times[rank].input - inputs[rank];
     out.push_back({.rank = static_cast<int>(rank),
                    .node = rank < hosts.size() ? hosts[rank] : "",
                    .what = computing >= reading ? "computing" : "reading samples",
@@ -105,10 +101,10 @@ std::vector<Straggler> StragglerWatch::by_own_times(std::int64_t step) {
 std::vector<Straggler> StragglerWatch::by_links(std::int64_t step) {
   if (ring_.size() < 3 || steps_.size() < window) return {};
   double const waited = mean_of(steps_, [](Step const& s) { return s.waited; });
-  bool const waits_long = shortest_wait_ < 0.0
-                              ? waited > mean_of(steps_, [](Step const& s) { return s.mean; })
-                              : waited > slow_factor * shortest_wait_ + slow_seconds;
-  shortest_wait_ = shortest_wait_ < 0.0 ? waited : std::min(shortest_wait_, waited);
+  bool const waits_long = shortest_wait_
+                              ? waited > slow_factor * *shortest_wait_ + slow_seconds
+                              : waited > mean_of(steps_, [](Step const& s) { return s.mean; });
+  shortest_wait_ = std::min(waited, shortest_wait_.value_or(waited));
   if (step < next_probe_ || (!waits_long && suspects_.empty())) return {};
   auto const slow = slow_links(probe_(comm_, ring_));
   std::vector<Straggler> found;

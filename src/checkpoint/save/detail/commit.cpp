@@ -18,6 +18,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/median.hpp"
 #include "tessera/core/process.hpp"
 #include "tessera/core/text.hpp"
 
@@ -325,17 +326,14 @@ WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, R
 
 std::vector<SlowWriter> slow_writers(std::vector<WrittenShard> const& shards) {
   std::vector<SlowWriter> out;
-  for (std::size_t rank = 0; shards.size() > 1 && rank < shards.size(); ++rank) {
-    std::vector<std::int64_t> others;
-    for (std::size_t r = 0; r < shards.size(); ++r)
-      if (r != rank) others.push_back(shards[r].microseconds);
-    auto const middle = others.begin() + std::ssize(others) / 2;
-    std::ranges::nth_element(others, middle);
-    std::int64_t const own = shards[rank].microseconds;
-    if (own >= 2 * *middle && own >= *middle + 500'000)
-      out.push_back({static_cast<int>(rank), 1e-6 * static_cast<double>(own),
-                     1e-6 * static_cast<double>(*middle)});
-  }
+  if (shards.size() < 2) return out;
+  std::vector<std::int64_t> times;
+  for (auto const& shard : shards) times.push_back(shard.microseconds);
+  auto const others = medians_of_others(times);
+  for (std::size_t rank = 0; rank < times.size(); ++rank)
+    if (times[rank] >= 2 * others[rank] && times[rank] >= others[rank] + 500'000)
+      out.push_back({static_cast<int>(rank), 1e-6 * static_cast<double>(times[rank]),
+                     1e-6 * static_cast<double>(others[rank])});
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,7 +67,7 @@ class StragglerWatch {
   std::deque<Step> steps_;
   std::int64_t first_step_ = -1;  ///< it is left out: it also makes buffers and plans
   std::int64_t next_exchange_ = 0, next_probe_ = 0;  ///< steps
-  double shortest_wait_ = -1.0;                      ///< mean of a window; negative: none yet
+  std::optional<double> shortest_wait_;              ///< mean of a window
   std::vector<std::size_t> suspects_;                ///< places in the ring
   std::int64_t named_step_ = 0;
   std::vector<Straggler> current_;
