@@ -97,15 +97,13 @@ bool leading(std::vector<int> const& slots) {
   return slots.back() + 1 == static_cast<int>(slots.size());
 }
 
-/// The slots of every host, for launchers that take one number of ranks per node.
-std::vector<int> const& equal_slots(std::vector<HostSlots> const& hosts, char const* launcher) {
+/// The slots of every host. @param why  of a launcher that takes one number of ranks per node
+std::vector<int> const& equal_slots(std::vector<HostSlots> const& hosts, char const* why) {
   auto const& slots = hosts.front().slots;
   for (auto const& h : hosts)
     TESSERA_VALIDATE(h.slots == slots, UsageError, "host ", h.host, " would use slots ",
                      slot_list(h.slots), " and host ", hosts.front().host, " slots ",
-                     slot_list(slots), "; ", launcher,
-                     " uses the same slots on every node: choose the same slots, or use mpirun "
-                     "outside the job");
+                     slot_list(slots), "; ", why);
   return slots;
 }
 
@@ -120,7 +118,9 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
                                    std::vector<HostSlots> const& hosts) {
   std::vector<std::string> words{"srun"};
   words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
-  auto const& slots = equal_slots(hosts, "srun");
+  auto const& slots = equal_slots(hosts,
+                                  "an srun step uses the same slots on every node: choose the same "
+                                  "slots, or use mpirun outside the job");
   int const nodes =
       request.hosts.empty() ? request.num_nodes.value_or(0) : static_cast<int>(hosts.size());
   if (nodes > 0) words.insert(words.end(), {"--nodes=" + std::to_string(nodes)});
@@ -137,7 +137,8 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
 /// PALS gives the ranks the environment of mpiexec.
 std::vector<std::string> pals_line(LaunchRequest const& request,
                                    std::vector<HostSlots> const& hosts) {
-  auto const& slots = equal_slots(hosts, "PALS");
+  auto const& slots =
+      equal_slots(hosts, "PALS uses the same slots on every node: choose the same slots on each");
   std::vector<std::string> words{request.mpirun};
   words.insert(words.end(), request.launcher_options.begin(), request.launcher_options.end());
   words.insert(words.end(), {"-n", std::to_string(hosts.size() * slots.size()), "--ppn",

@@ -1,6 +1,6 @@
 #pragma once
 /// The update of one element-wise optimizer: a rule updates one element, and this header applies it
-/// to a pack of a device's lane or to one element.
+/// to the pack of a device's thread or to one element.
 ///
 /// A rule has
 ///   struct Coefficients   values of a step, with a member `gradient_factor`

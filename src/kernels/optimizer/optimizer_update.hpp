@@ -213,7 +213,7 @@ std::int64_t host_tiles(UpdateRun<Rule> const& run) {
 
 /// Enqueues the update on the host: one traversal of every array.
 template <class Rule>
-void launch_on_host(Queue& q, UpdateStep<Rule> const& step) {
+void launch_tiles(Queue& q, UpdateStep<Rule> const& step) {
   UpdateBatch<Rule> const empty{step.coefficients, step.control, 0, {}};
   auto const ahead = prefetch_distance(Prefetched::updates);
   for_batches(empty, step.runs, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
@@ -252,7 +252,7 @@ void launch_half_elements(Queue& q, UpdateStep<Rule> const& step) {
 /// or the dtype of the weights; the traversal of 16-bit states serves what differs from that.
 template <class Rule>
 void launch_update(Queue& q, UpdateStep<Rule> const& step) {
-  if (!on_device(q)) return launch_on_host(q, step);
+  if (!on_device(q)) return launch_tiles(q, step);
   if constexpr (has_device_forms) {
     UpdateDtypes const& d = step.dtypes;
     if (d.master != Dtype::fp32 || d.states != Dtype::fp32 ||

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tessera/comm/base/collectives.hpp"
-#include "tessera/train/step/outcome.hpp"
 
 namespace tessera::train {
 
@@ -19,11 +18,11 @@ std::vector<int> lowest_rank_of_each(std::vector<std::string> const& hosts);
 /// @param ring  at least three ranks
 std::vector<double> ring_round_trips(comm::Collectives& comm, std::vector<int> const& ring);
 
-/// Places in the ring of which both links are slow: twice the time that a quarter of the links
-/// need, and a millisecond longer. The names of nodes and ranks are not set.
+/// A node of which both links are slow: they take more than twice as long as the slowest one of the
+/// fastest quarter of all links, and a millisecond longer.
 struct SlowLinks {
-  std::size_t place = 0;
-  double seconds = 0.0, others = 0.0;  ///< time of its faster link, and of that quarter
+  std::size_t place = 0;               ///< where the node is in the ring
+  double seconds = 0.0, others = 0.0;  ///< time of its faster link, and of that other one
 };
 std::vector<SlowLinks> slow_links(std::vector<double> const& round_trips);
 
