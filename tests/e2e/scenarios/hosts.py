@@ -55,7 +55,11 @@ class Hosts:
             self.cable(*zip(self.names, self.devices))
         else:
             self.ip("netns", "add", self.switch)
-            self.needed("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+            try:
+                self.ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+            except subprocess.CalledProcessError as error:
+                self.__exit__()
+                self.skip(f"no virtual switch can be made here: {error.stderr.strip()}")
             self.ip("-n", self.switch, "link", "set", "bridge", "up")
             for name, device in zip(self.names, self.devices):
                 self.cable((name, device), (self.switch, device + "s"))
