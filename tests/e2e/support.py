@@ -92,8 +92,8 @@ class Bench:
             raise SystemExit(77)
 
     def metrics(self, output):
-        with open(self.work / output / "metrics.jsonl") as lines:
-            return [json.loads(line) for line in lines]
+        """Records of metrics.jsonl, of a run that may still write: what follows the last line end is a line half written."""
+        return [json.loads(line) for line in (self.work / output / "metrics.jsonl").read_text().split("\n")[:-1]]
 
     def losses(self, output):
         return [m["loss"] for m in self.metrics(output) if "loss" in m]

@@ -140,12 +140,19 @@ Outcome const& stage_0_once(Modes const& m) {
 }
 
 Outcome train(Modes const& modes) {
-  Run run(config_of(modes, session().info().world_size), model_of(modes.frozen), modes.space,
+  auto config = config_of(modes, session().info().world_size);
+  config.hash_states = true;
+  Run run(config, model_of(modes.frozen), modes.space,
           comm::make_mpi(session(), std::chrono::seconds(60)));
   run.initialize();
   Outcome out;
-  for (int step = 0; step < steps; ++step) run.step(step, out);
+  for (int step = 0; step < steps; ++step) {
+    run.step(step, out);
+    if (step == 0) continue;
+    EXPECT_EQ(run.engine->changed_states(), std::nullopt) << "only updates change states";
+  }
   run.finish(out);
+  EXPECT_EQ(run.engine->changed_states(), std::nullopt) << "nothing is delayed any more";
   return out;
 }
 

@@ -28,6 +28,15 @@ struct HashRule {
   }
 };
 
+struct DifferenceRule {
+  std::uint64_t* differences;
+  std::uint64_t const *a, *b;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t part) const {
+    differences[part] |= a[part] ^ b[part];
+  }
+};
+
 template <class Bits>
 void launch_hash(Queue& q, std::uint64_t* hash, ConstTensorView in, std::uint64_t first) {
   constexpr auto parts = static_cast<std::int64_t>(hash_parts);
@@ -49,6 +58,12 @@ void add_hash(Queue& q, std::uint64_t* hash, ConstTensorView in, std::uint64_t f
       TESSERA_EXPECT(size_of(in.dtype()) == 4);
       return launch_hash<std::uint32_t>(q, hash, in, first);
   }
+}
+
+void add_differences(Queue& q, std::uint64_t* differences, std::uint64_t const* a,
+                     std::uint64_t const* b) {
+  detail::parallel_for(q, "tessera::kernels::add_differences",
+                       static_cast<std::int64_t>(hash_parts), DifferenceRule{differences, a, b});
 }
 
 }  // namespace tessera::kernels

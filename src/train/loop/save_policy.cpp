@@ -165,6 +165,7 @@ void SavePolicy::save_to_memory(std::int64_t step, double step_seconds) {
   memory_schedule_->begins(step);
   flight_ = {.in_memory = true};
   auto const states = parts_.engine.state();
+  if (options_.check) options_.check(step, states);
   count_failures(step, [&] {
     auto const source = parts_.engine.state_is_snapshot()
                             ? checkpoint::BackgroundSaver::Source::in_place

@@ -151,7 +151,10 @@ std::unique_ptr<Verifier> make_verifier(JobContext const& job, TrainingRun const
     if (!job.is_root()) return;
     job.status.set("corruption", found.front().tree().set("action", action));
     for (auto const& one : found)
-      if (warns) log::error(one.text() + "; the step is computed again, once");
+      if (warns)
+        log::error(one.text() + (one.finding.what >= Finding::What::states
+                                     ? "; training continues with them"
+                                     : "; the step is computed again, once"));
   };
   return std::make_unique<Verifier>(run.model_context(), *run.engine, std::move(out));
 }

@@ -129,7 +129,8 @@ TrainingRun TrainingSetup::build() {
   auto resolved = run_.config;
   bool const trains = job_.arguments.do_train;
   if (!trains) resolved.offload.optimizer = config::OffloadDevice::none;
-  auto const config = engine_config(resolved, run_.source.lora, unit_messages());
+  auto config = engine_config(resolved, run_.source.lora, unit_messages());
+  config.hash_states = job_.arguments.verify_steps > 0 && job_.comm.size() > 1;
   if (trains) check_space(run_.config, memory::memory_space_of(*run_.compute));
   auto const& units = run_.model->units();
   check_swap_room(config, units, job_.session.info(), job_.comm,

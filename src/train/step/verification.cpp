@@ -81,7 +81,8 @@ std::optional<Finding> finding_of(std::vector<RankHashes> const& ranks, Shifts s
 }
 
 char const* what_text(Finding::What what) {
-  constexpr char const* texts[] = {"weights", "results", "states"};
+  constexpr char const* texts[] = {"weights", "results", "states",
+                                   "master weights or optimizer states"};
   return texts[static_cast<std::size_t>(what)];
 }
 
@@ -109,6 +110,14 @@ std::vector<Finding> differing_copies(std::vector<Hashes> const& values, int cop
           found.push_back({.what = what, .rank = static_cast<int>(rank), .unit = unit});
     }
   drop_repeated(found);
+  return found;
+}
+
+std::vector<Finding> changed_states(Hashes const& of_ranks) {
+  std::vector<Finding> found;
+  for (std::size_t r = 0; r < of_ranks.size(); ++r)
+    if (of_ranks[r] > 0)
+      found.push_back({Finding::What::changed_states, static_cast<int>(r), of_ranks[r] - 1});
   return found;
 }
 
@@ -243,7 +252,9 @@ std::string Corruption::text() const {
     return concat(start, "the ", what, " differ, and the ranks do not tell which of them is wrong");
   return concat(start, "the ", what, " of rank ", finding.rank,
                 node.empty() ? "" : " on node " + node, " (", device,
-                ") differ from those that the other ranks agree on");
+                finding.what == Finding::What::changed_states
+                    ? ") are not those that an update before has left there"
+                    : ") differ from those that the other ranks agree on");
 }
 
 ConfigTree Corruption::tree() const {
@@ -284,6 +295,11 @@ std::vector<std::uint64_t> Verifier::results(int shift, Recompute const& recompu
   return with_loss(params_.gradients(), loss);
 }
 
+std::uint64_t Verifier::changed_states() {
+  auto const unit = engine_.changed_states();
+  return unit ? position(*unit) + 1 : 0;
+}
+
 bool Verifier::agrees(std::int64_t step, model::LossSum const& loss, Recompute const& recompute) {
   has_verified_ = true;
   auto& comm = context_.mesh.world();
@@ -293,12 +309,15 @@ bool Verifier::agrees(std::int64_t step, model::LossSum const& loss, Recompute c
   mine.own = with_loss(params_.gradients(), loss);
   mine.first = results(shifts.first, recompute);
   mine.weights = params_.weights();
-  auto const digests =
-      hashes_of_ranks(comm, {digest(mine.weights), digest(mine.own), digest(mine.first)});
+  auto const digests = hashes_of_ranks(
+      comm, {changed_states(), digest(mine.weights), digest(mine.own), digest(mine.first)});
+  Hashes changed;
+  for (auto const& of_rank : digests) changed.push_back(of_rank[0]);
+  if (auto const found = train::changed_states(changed); !found.empty()) act(step, found);
   bool equal = true;
   for (std::size_t r = 0; r < ranks; ++r) {
     auto const verified = (r + static_cast<std::size_t>(shifts.first)) % ranks;
-    equal = equal && digests[r][0] == digests[0][0] && digests[verified][1] == digests[r][2];
+    equal = equal && digests[r][1] == digests[0][1] && digests[verified][2] == digests[r][3];
   }
   if (equal) return true;
   mine.second = results(shifts.second, recompute);
@@ -335,16 +354,20 @@ void Verifier::compare_copies(std::int64_t step, std::vector<zero::StateView> co
                           std::uint64_t{s} << 40);
   }
   Hashes list = weights;
+  list.push_back(changed_states());
   for (std::size_t u = 0; u < weights.size(); ++u)
     list.push_back(
         kernels::combined_hash(of_states.data() + u * kernels::hash_parts, kernels::hash_parts));
   std::vector<Hashes> all_weights, all_states;
+  Hashes changed;
   for (auto const& of_rank : hashes_of_ranks(comm, list)) {
     auto at = of_rank.begin();
     all_weights.push_back(take_hashes(at, weights.size()));
+    changed.push_back(*at++);
     all_states.push_back(take_hashes(at, weights.size()));
   }
-  auto found = differing_copies(all_weights, 1, Finding::What::weights);
+  auto found = train::changed_states(changed);
+  if (found.empty()) found = differing_copies(all_weights, 1, Finding::What::weights);
   if (found.empty()) found = differing_copies(all_states, plan.ranks(), Finding::What::states);
   if (!found.empty()) act(step, found);
 }

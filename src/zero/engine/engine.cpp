@@ -141,6 +141,11 @@ class StagedEngine final : public WeightsBase<Engine> {
   }
 
   bool state_is_snapshot() const override { return state_.shards().are_copies(); }
+  std::optional<UnitIndex> changed_states() override {
+    for (UnitIndex u = first_unit; !step_.is_delayed && u < plan_.end_unit(); ++u)
+      if (trains(u)) state_.compare_hashes(u);
+    return state_.changed();
+  }
 
   void load_state(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
     finish_delayed_update();
@@ -195,6 +200,7 @@ class StagedEngine final : public WeightsBase<Engine> {
 
   /// Updates weights and replicated state after this rank's shards of the master weights changed.
   void distribute(OptimizerState::What what) {
+    state_.forget_hashes();
     weights_->finish_transfers();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       if (!trains(u)) continue;
@@ -229,8 +235,10 @@ class StagedEngine final : public WeightsBase<Engine> {
     }
     if (step_.communication.reduces_gradients) state_.sum(device, host);
     weights_->prepare_update();
-    if (!step_.communication.reduces_gradients)
+    if (!step_.communication.reduces_gradients) {
+      state_.forget_hashes();
       return compressed_->run(*optim::compression_of(*optimizer_), device);
+    }
     weights_->begin_updates();
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, device);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, host);

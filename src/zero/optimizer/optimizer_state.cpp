@@ -33,6 +33,10 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
       rule_(make_update_rule(sources(), inputs.optimizer)) {
   for (auto const& step : schedule_.steps())
     segments_.push_back(segments_of_step(sources(), rule_->spec(), step));
+  if (!context_.config.hash_states) return;
+  std::vector<Dtype> dtypes;
+  for (std::size_t k = 0; k < states_.count(); ++k) dtypes.push_back(states_.spec(k).dtype);
+  hashes_ = std::make_unique<StateHashes>(schedule_, std::move(dtypes), context_.compute);
 }
 
 SegmentSources OptimizerState::sources() const {
@@ -99,11 +103,26 @@ void OptimizerState::run_step(memory::Queue& queue, UpdateStep const& step,
   auto& storage = states_.storage(step.storage);
   auto const& segments = segments_[step.index];
   storage.open(queue, step);
+  if (hashes_) hashes_->compare(queue, step, segments);
   if (auto* const trace = memory::WorkTrace::active())
     trace->add(queue, {.kind = memory::PlannedWork::Kind::update,
                        .bytes = update_bytes(segments, rule_->spec())});
   rule_->update(queue, {step, segments, storage.values(master_weights, step)}, control);
+  if (hashes_) hashes_->keep(queue, step, segments);
   storage.close(queue, step, StateStorage::Values::changed);
+}
+
+void OptimizerState::compare_hashes(UnitIndex unit) const {
+  if (!hashes_) return;
+  weights_.open_region(unit);
+  for (auto const& step : schedule_.of(unit)) {
+    auto& storage = states_.storage(step.storage);
+    auto& queue = queue_of(step.queue);
+    storage.open(queue, step);
+    hashes_->compare(queue, step, segments_[step.index]);
+    storage.close(queue, step, StateStorage::Values::unchanged);
+  }
+  weights_.close_unchanged(unit);
 }
 
 void OptimizerState::round_weights(UnitIndex unit) const {

@@ -9,6 +9,7 @@
 #include "gradients/gradient_flow.hpp"
 #include "optimizer/host_update.hpp"
 #include "optimizer/norm_and_overflow.hpp"
+#include "optimizer/state_hashes.hpp"
 #include "optimizer/state_shards.hpp"
 #include "optimizer/state_table.hpp"
 #include "optimizer/update_rule.hpp"
@@ -62,6 +63,17 @@ class OptimizerState {
   /// Later work of the compute queue reads the weights of the update that was started. Called for
   /// all units in order.
   void finish_update(UnitIndex unit) const { host_->run(unit, {}); }
+  /// The states change outside an update.
+  void forget_hashes() const {
+    if (hashes_) hashes_->forget();
+  }
+  /// Compares the states of @p unit with their hashes, as its next update does.
+  void compare_hashes(UnitIndex unit) const;
+  /// Returns the first unit of which a comparison since the last call has found a change; none
+  /// without hashes.
+  std::optional<UnitIndex> changed() const {
+    return hashes_ ? hashes_->changed(host_ ? host_->queue() : context_.compute) : std::nullopt;
+  }
   /// Blocks until the host has ended its updates.
   void wait_for_host() const {
     if (host_) host_->wait();
@@ -107,6 +119,7 @@ class OptimizerState {
   StateShards shards_;
   std::unique_ptr<UpdateRule> rule_;
   std::vector<optim::Segments> segments_;  ///< segments of each step
+  std::unique_ptr<StateHashes> hashes_;    ///< null: updates compare nothing
 };
 
 }  // namespace tessera::zero::detail

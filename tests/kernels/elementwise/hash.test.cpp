@@ -32,6 +32,25 @@ TEST(Hash, EveryFlippedBitChangesIt) {
   }
 }
 
+TEST(Hash, DifferencesAreKept) {
+  tessera::test::FakeDevice device;
+  auto const inline_queue = memory::make_inline_queue("compute"),
+             stream = memory::make_stream_queue("compute");
+  for (auto* const queue : {inline_queue.get(), stream.get()}) {
+    std::vector<std::uint64_t> a(hash_parts, 7), b(hash_parts, 7), differences(hash_parts);
+    auto expected = differences;
+    add_differences(*queue, differences.data(), a.data(), b.data());
+    queue->record().wait("equal hashes", std::chrono::seconds(60));
+    EXPECT_EQ(differences, expected);
+    b.back() = 5;
+    expected.back() = 2;
+    add_differences(*queue, differences.data(), a.data(), b.data());
+    add_differences(*queue, differences.data(), a.data(), a.data());
+    queue->record().wait("differences", std::chrono::seconds(60));
+    EXPECT_EQ(differences, expected) << "an equal pair clears none";
+  }
+}
+
 TEST(Hash, DependsOnPlaces) {
   auto const queue = memory::make_inline_queue("compute");
   Array values(Dtype::fp32, {2});

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tessera/comm/compose/mesh.hpp"
@@ -70,6 +71,10 @@ class Engine : public Weights, public memory::ParamProvider {
   /// True when state is a snapshot: training does not change the views until the next call of
   /// state(). False when the views are the state itself.
   virtual bool state_is_snapshot() const = 0;
+  /// The first unit whose master weights or states on this rank are not those that the last update
+  /// has left, or were not in an update since the last call; with EngineConfig::hash_states. While
+  /// an update is delayed only those of updates are known. Blocks the host.
+  virtual std::optional<memory::UnitIndex> changed_states() = 0;
   /// Loads the state that the caller has written into the views of state(): updates the working
   /// weights and, in stage 0, the replicas. Collective.
   virtual void load_state(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) = 0;

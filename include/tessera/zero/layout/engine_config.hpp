@@ -131,6 +131,7 @@ struct EngineConfig {
   optim::LossScalerConfig loss_scaler;
   bool skip_on_nonfinite = true;  ///< fp16 always; bf16 where overflows are checked
   std::optional<QuantizedBase> quantized_base;
+  bool hash_states = false;  ///< each update looks for what Engine::changed_states() tells
 };
 
 /// The settings of @p config as ShardedStates, ShardedGradients or ShardedWeights, which may be

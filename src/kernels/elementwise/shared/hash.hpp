@@ -19,6 +19,11 @@ inline constexpr std::size_t hash_parts = 128;
 /// Bytes moved: those of @p in.
 void add_hash(Queue& q, std::uint64_t* hash, ConstTensorView in, std::uint64_t first);
 
+/// differences[p] |= a[p] ^ b[p] for each part p: what remains zero belongs to equal hashes.
+/// Shapes   all [hash_parts] in memory of the queue's space.
+void add_differences(Queue& q, std::uint64_t* differences, std::uint64_t const* a,
+                     std::uint64_t const* b);
+
 /// Bijection of 64-bit numbers in which every bit of the input changes half of the bits of the
 /// output: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 constexpr std::uint64_t mix_bits(std::uint64_t x) {

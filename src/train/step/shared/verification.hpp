@@ -1,6 +1,7 @@
 #pragma once
 /// Finds silent corruption: every few steps another rank computes a micro-batch of each rank again,
-/// from the same weights, and the ranks compare hashes of weights, loss and gradients.
+/// from the same weights, and the ranks compare hashes of weights, loss and gradients. States that
+/// have changed between two updates are found as well.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +45,12 @@ struct RankHashes {
 };
 /// A rank whose hashes differ from those of the others.
 struct Finding {
-  enum class What { weights, results, states };
+  enum class What {
+    weights,
+    results,
+    states,          ///< other ranks have copies of them
+    changed_states,  ///< a rank's states are not those that its last update has left
+  };
   What what = What::weights;
   int rank = -1;         ///< -1: the ranks do not tell which of them is wrong
   std::size_t unit = 0;  ///< the first one that differs; results: one after the last is the loss
@@ -53,6 +59,8 @@ struct Finding {
 /// Finds the ranks whose weights differ from those of most ranks. Without one: the ranks whose
 /// results differ from those of two other computations of the same micro-batch.
 std::vector<Finding> findings(std::vector<RankHashes> const& ranks, Shifts shifts);
+/// Ranks whose entry is a unit plus 1, and not 0.
+std::vector<Finding> changed_states(std::vector<std::uint64_t> const& of_ranks);
 /// Finds among @p values of copies, by rank and unit, those that differ from most of them.
 /// @param copies  number of ranks that share one copy
 std::vector<Finding> differing_copies(std::vector<std::vector<std::uint64_t>> const& values,
@@ -134,13 +142,15 @@ class Verifier {
   /// @return false: the step must be computed again
   /// @throws CorruptionError
   bool agrees(std::int64_t step, model::LossSum const& loss, Recompute const& recompute);
-  /// Compares the weights of all ranks, and the states of ranks that have copies of the same ones.
-  /// Collective. @throws CorruptionError
+  /// Compares the weights of all ranks, the states of ranks that have copies of the same ones, and
+  /// those of each rank with what its last update has left. Collective. @throws CorruptionError
   void compare_copies(std::int64_t step, std::vector<zero::StateView> const& states);
 
  private:
   /// Hashes of a pass that computes another rank's micro-batch.
   std::vector<std::uint64_t> results(int shift, Recompute const& recompute);
+  /// Unit of the states of this rank that have changed between two updates, plus 1; 0: none.
+  std::uint64_t changed_states();
   /// Reports what is found. @throws CorruptionError unless the options say to warn only
   void act(std::int64_t step, std::vector<Finding> const& found);
 
