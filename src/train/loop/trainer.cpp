@@ -378,7 +378,9 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
       log::info("removed " + name + ", left by an interrupted save");
   }
   if (arguments.do_train || arguments.do_eval)
-    log.open_metrics(arguments.do_train ? run.state.first_step : INT64_MAX);
+    log.open_metrics(
+        arguments.do_train ? run.state.first_step : INT64_MAX,
+        run.state.evaluation_interrupted ? LastEvaluation::repeated : LastEvaluation::kept);
   auto const& r = run.config.reporting;
   if (arguments.do_train && r.has_monitors())
     log.open_monitors(r, {run.state.first_step, run.state.samples, tracked_run(arguments, run)});

@@ -53,6 +53,8 @@ Outcome TrainingLoop::run_steps() {
   using Clock = std::chrono::steady_clock;
   std::int64_t const total = parts_.sampler.total_steps();
   if (options_.evaluate_on_start && parts_.state.first_step == 1 && parts_.evaluator) evaluate(0);
+  if (std::exchange(parts_.state.evaluation_interrupted, false) && complete_ > 0)
+    run_events(complete_);
   if (complete_ < total && stops_early(complete_)) return finish(complete_);
   for (std::int64_t step = parts_.state.first_step; step <= total; ++step) {
     parts_.status.update(StatusFile::State::running, step - 1, total);
@@ -67,8 +69,7 @@ Outcome TrainingLoop::run_steps() {
     run_events(step);
     if (step < total && stops_early(step)) return finish(step);
     if (requests.stop != 0 && step < total) return stop(step, requests.stop);
-    if (requests.save && step < total && !parts_.saves.covers(step))
-      save(step, SaveMode::background, SaveContent::resumable);
+    if (requests.save && step < total) save(step, SaveMode::background, SaveContent::resumable);
     if (step < total) parts_.saves.save_to_memory(step, requests.seconds);
     parts_.deadline.step_took(Clock::now() - started - (parts_.saves.blocked() - blocked_before));
   }
@@ -87,7 +88,7 @@ bool TrainingLoop::stops_early(std::int64_t step) {
   if (!best_ || step == 0 || !best_->should_stop()) return false;
   parts_.log.info(concat("early stopping after step ", step, " of ", parts_.sampler.total_steps(),
                          ": no better evaluation than ", best_->best_text()));
-  if (options_.save.interval != config::Interval::no && !parts_.saves.covers(step))
+  if (options_.save.interval != config::Interval::no)
     save(step, SaveMode::wait, SaveContent::regular);
   return true;
 }
@@ -170,16 +171,20 @@ void TrainingLoop::run_events(std::int64_t step) {
   parts_.log.end_step();
 }
 
-/// Saves a step. It is the best saved one if no evaluation before it was better, as in Trainer.
+/// Saves a step, unless it is saved. It is the best saved one if no evaluation before it was
+/// better, as in Trainer.
 void TrainingLoop::save(std::int64_t step, SaveMode mode, SaveContent content) {
   auto& best = parts_.state.best;
   if (best.step == step) best.saved_step = step;
-  parts_.saves.save(step, mode, content);
+  if (!parts_.saves.covers(step)) parts_.saves.save(step, mode, content);
 }
 
+/// A stop in an evaluation saves that it is not complete.
 EvaluationResult TrainingLoop::evaluate(std::int64_t step) {
+  parts_.state.evaluation_interrupted = true;
   auto const result =
       options_.evaluation ? options_.evaluation(step) : parts_.evaluator->evaluate();
+  parts_.state.evaluation_interrupted = false;
   parts_.log.evaluation(step, epochs_after(parts_.sampler, step), result);
   return result;
 }
@@ -188,7 +193,7 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
   parts_.log.clear_status_line();
   parts_.status.update(StatusFile::State::saving, step, parts_.sampler.total_steps());
   parts_.saves.finish();
-  if (parts_.saves.last_saved_step() != step) save(step, SaveMode::wait, SaveContent::resumable);
+  save(step, SaveMode::wait, SaveContent::resumable);
   std::string const stopped = concat("stopped by ", StopRequest::name(request), " after step ",
                                      step, " of ", parts_.sampler.total_steps());
   std::int64_t const saved = parts_.saves.last_saved_step();

@@ -14,15 +14,17 @@
 namespace tessera::train {
 namespace fs = std::filesystem;
 
-MetricsFile::MetricsFile(fs::path const& run_directory, std::int64_t first_step)
+MetricsFile::MetricsFile(fs::path const& run_directory, std::int64_t first_step,
+                         LastEvaluation last)
     : file_(run_directory / "metrics.jsonl") {
   std::string kept;
   if (first_step > 1) {
     std::ifstream in(file_);
     for (std::string line; std::getline(in, line);) {
       try {
-        if (ConfigTree::parse(line, file_.string()).get_int("step", 0) < first_step)
-          kept += line + "\n";
+        auto const record = ConfigTree::parse(line, file_.string());
+        bool const is_repeated = last == LastEvaluation::repeated && record.contains("eval_loss");
+        if (record.get_int("step", 0) + (is_repeated ? 1 : 0) < first_step) kept += line + "\n";
       } catch (DataError const&) {  // the incomplete last line of a killed run
       }
     }

@@ -73,8 +73,8 @@ ConfigTree bytes_by_level(comm::Traffic const& sent) {
 RunLog::RunLog(std::filesystem::path output_dir, Role role)
     : output_dir_(std::move(output_dir)), role_(role) {}
 
-void RunLog::open_metrics(std::int64_t first_step) {
-  if (role_ == Role::writer) metrics_.emplace(output_dir_, first_step);
+void RunLog::open_metrics(std::int64_t first_step, LastEvaluation last) {
+  if (role_ == Role::writer) metrics_.emplace(output_dir_, first_step, last);
 }
 
 void RunLog::open_monitors(config::Reporting const& reporting, Monitors::Start const& start) {

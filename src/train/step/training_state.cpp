@@ -77,6 +77,7 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
                  .set("step", best.step)
                  .set("evaluations_without_improvement", best.evaluations_without_improvement)
                  .set("saved_step", best.saved_step));
+  if (at.state.evaluation_interrupted) tree.set("evaluation_interrupted", true);
   if (!at.state.resumed_from.is_null()) tree.set("resumed_from", at.state.resumed_from);
   return tree;
 }
@@ -84,6 +85,7 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
 EngineState read_trainer_state(ConfigTree const& tree, TrainingState& state) {
   state.applied_steps = tree.at("applied_steps").as_int();
   state.skipped_in_a_row = tree.get_int("skipped_in_a_row", 0);
+  state.evaluation_interrupted = tree.get_bool("evaluation_interrupted", false);
   if (auto const* best = tree.find("best"))
     state.best = {best->get_double("metric", 0.0), best->get_int("step", -1),
                   best->get_int("evaluations_without_improvement", 0),

@@ -182,6 +182,28 @@ def stop_and_resume(b):
     assert b.losses("stopped") == b.losses("whole"), "losses differ after three stops"
 
 
+def a_stopped_evaluation_is_repeated(b):
+    """A stop in the evaluation after a step saves the step; the resume begins with that evaluation, so that none is missing, and the best one is found."""
+    long_text, log = b.work / "validation.txt", b.work / "log"
+    long_text.write_text(b.text.read_text() * 12)
+    settings = dict(max_steps=8, validation_file=str(long_text), do_eval=True, eval_strategy="steps", eval_steps=4, per_device_eval_batch_size=1,
+                    load_best_model_at_end=True, save_strategy="steps", save_steps=4)
+    b.train(2, b.common("whole", **settings))
+    words = b.common("stopped", **settings)
+    for sign in ("step 4/8  loss", "resuming from"):  # the second stop is in the repeated evaluation
+        with open(log, "w") as out:
+            started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=out)
+        wait_for(lambda: sign in log.read_text(), 60)
+        for pid in ranks_of(started.pid):
+            os.kill(pid, signal.SIGTERM)
+        assert started.wait(timeout=60) == 75 and b.status("stopped")["step"] == 4, log.read_text()
+        assert not any("eval_loss" in m for m in b.metrics("stopped")), log.read_text()
+    b.train(2, words)
+    for numbers in (b.losses, lambda name: [(m["step"], m["eval_loss"]) for m in b.metrics(name) if "eval_loss" in m]):
+        assert numbers("stopped") == numbers("whole"), (numbers("stopped"), numbers("whole"))
+    assert (b.work / "stopped/model.safetensors").read_bytes() == (b.work / "whole/model.safetensors").read_bytes()
+
+
 def second_start_does_nothing(b):
     words = b.common("run", save_strategy="steps", save_steps=3)
     b.train(2, words)

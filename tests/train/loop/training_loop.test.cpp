@@ -198,6 +198,29 @@ TEST_F(Loop, HasNoCheckpointWhenItStopsInTheFirstStep) {
   EXPECT_THAT(events(), ElementsAre());
 }
 
+TEST_F(Loop, AResumeRepeatsTheEvaluationThatWasStopped) {
+  options.evaluate.interval = options.save.interval = config::Interval::steps;
+  options.evaluate.every = options.save.every = 3;
+  options.best = BestModel::Options{};
+  bool stops = true;
+  options.evaluation = [&](std::int64_t at) {
+    if (stops) throw StopBetweenLayers{SIGTERM};
+    return EvaluationResult{.loss = static_cast<double>(at)};
+  };
+  EXPECT_EQ(loop().run().reason,
+            "stopped by SIGTERM after step 3 of 8; run the same command again to resume");
+  EXPECT_TRUE(state.evaluation_interrupted) << "the checkpoint says so";
+  state.first_step = 4;
+  EXPECT_EQ(loop().run().code, ExitCode::stopped_early) << "stopped again, without a step";
+  EXPECT_THAT(events(), ElementsAre("1", "2", "3", "3s"));
+  stops = false;
+  loop().run();
+  EXPECT_FALSE(state.evaluation_interrupted);
+  EXPECT_EQ(state.best.saved_step, 3) << "its checkpoint is the one of the stop";
+  EXPECT_THAT(events(), ElementsAre("1", "2", "3", "3s", "3e", "4", "5", "6", "6e", "6s", "7", "8",
+                                    "8e", "8s"));
+}
+
 TEST_F(Loop, SaysWhenTheCheckpointOfAStopIsMissing) {
   run.files.write("checkpoints", "a file where the directory belongs");
   requests = [] { return StepRequests{.stop = SIGTERM}; };

@@ -36,5 +36,13 @@ TEST(MetricsFile, AResumeDropsTheStepsThatRunAgain) {
   EXPECT_EQ(contents(files), "") << "a run from the first step starts an empty file";
 }
 
+TEST(MetricsFile, AResumeDropsTheEvaluationThatItRepeats) {
+  ScratchFiles const files;
+  files.write("metrics.jsonl",
+              "{\"step\":1,\"eval_loss\":3}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":2}\n");
+  MetricsFile const metrics(files.directory(), 3, LastEvaluation::repeated);
+  EXPECT_EQ(contents(files), "{\"step\":1,\"eval_loss\":3}\n{\"step\":2}\n");
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -34,6 +34,7 @@ TEST(TrainingState, IsReadAsItWasWritten) {
   TrainingState state;
   state.applied_steps = 3;
   state.skipped_in_a_row = 2;
+  state.evaluation_interrupted = true;
   state.resumed_from.set("run_id", "other").set("step", 2);
   EngineState engine{3, {}};
   engine.scaler.scale = 1024.0;
@@ -60,6 +61,7 @@ TEST(TrainingState, IsReadAsItWasWritten) {
   auto const restored = read_trainer_state(tree, read);
   EXPECT_EQ(read.applied_steps, 3);
   EXPECT_EQ(read.skipped_in_a_row, 2);
+  EXPECT_TRUE(read.evaluation_interrupted);
   EXPECT_EQ(restored.optimizer_steps, 3);
   EXPECT_EQ(restored.scaler.scale, 1024.0);
   EXPECT_EQ(restored.scaler.iteration, 4);

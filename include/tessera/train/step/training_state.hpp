@@ -29,6 +29,8 @@ struct TrainingState {
   std::int64_t skipped_in_a_row = 0;  ///< steps without an update up to now
   std::int64_t tokens = 0, samples = 0;  ///< consumed by all ranks so far
   BestEvaluation best;
+  /// The evaluation after the last step was stopped: a resume repeats it first.
+  bool evaluation_interrupted = false;
   std::string run_id;       ///< kept over resumes
   ConfigTree resumed_from;  ///< {"run_id", "step", "checkpoint"}; null: from the beginning
 };

@@ -10,11 +10,15 @@
 
 namespace tessera::train {
 
+/// The evaluation after the last step before a resume.
+enum class LastEvaluation { kept, repeated };
+
 /// Appends records. A resume drops the records of steps that will run again.
 class MetricsFile {
  public:
   /// @param first_step drops records from this step on; 1 starts an empty file
-  MetricsFile(std::filesystem::path const& run_directory, std::int64_t first_step);
+  MetricsFile(std::filesystem::path const& run_directory, std::int64_t first_step,
+              LastEvaluation last = LastEvaluation::kept);
   ~MetricsFile();
   MetricsFile(MetricsFile const&) = delete;
   MetricsFile& operator=(MetricsFile const&) = delete;

@@ -27,8 +27,9 @@ class RunLog {
   enum class Role { writer, silent };
   RunLog(std::filesystem::path output_dir, Role role);
 
-  /// Creates metrics.jsonl, or drops its records from @p first_step on.
-  void open_metrics(std::int64_t first_step);
+  /// Creates metrics.jsonl, or drops its records from @p first_step on and, where it is repeated,
+  /// the evaluation before it.
+  void open_metrics(std::int64_t first_step, LastEvaluation last = LastEvaluation::kept);
   /// Opens the files that @p reporting names. @throws IoError
   void open_monitors(config::Reporting const& reporting, Monitors::Start const& start);
 
