@@ -58,6 +58,14 @@ TEST(FailureOf, ReadsTheMessagesOfLaunchers) {
   EXPECT_EQ(pals->rank, 3);
   EXPECT_EQ(pals->host, "n2");
   EXPECT_EQ(pals->kind, "killed by signal 9 (Killed)");
+  auto const hydra = failure_of(end_with(
+      9,
+      "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 22169 RUNNING AT n2\n"
+      "=   EXIT CODE: 9\n=   CLEANING UP REMAINING PROCESSES\n"
+      "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"));
+  EXPECT_EQ(hydra->host, "n2");
+  EXPECT_EQ(hydra->kind, "killed by signal 9 (Killed)");
+  EXPECT_EQ(hydra->exit_code, 137);
   for (char const* text :
        {"srun: error: Node failure on n2\n", "n2.cm.site.org: shepherd died from signal 9\n",
         "ping RPC timeout from n2.cm.site.org after 120s\n",

@@ -29,12 +29,12 @@ TEST(JobStep, ReportsExitCodesAndMessages) {
 
 TEST(JobStep, EndsAllProcessesAlsoStoppedAndOrphanedOnes) {
   {
-    JobStep step(
-        {{"sh", "-c",
-          "(sleep 1000 & sleep 1000 & sleep 0.3; kill -STOP $!; exit 0) & wait; sleep 1000"},
-         "sleep",
-         "",
-         ""});
+    JobStep step({{"sh", "-c",
+                   "(sleep 1000 & sleep 1000 & sleep 0.3; kill -STOP $!; exit 0) & wait; "
+                   "while :; do sleep 1000; done"},
+                  "sleep",
+                  "",
+                  ""});
     auto const is_stopped = [](pid_t pid) {
       auto const stat = process_stat(pid);
       return stat && stat->state == 'T';
@@ -57,6 +57,17 @@ TEST(JobStep, HasTheLastMessagesAfterTheEnd) {
   step.end();
   EXPECT_TRUE(step.messages().ends_with("-last\n"));
   testing::internal::GetCapturedStderr();
+}
+
+TEST(JobStep, PassesOnAndKeepsBothStreams) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  JobStep step({{"sh", "-c", "echo output; sleep 0.05; echo error >&2"}, "sleep", "", ""});
+  while (!step.poll()) std::this_thread::sleep_for(1ms);
+  step.end();
+  EXPECT_EQ(step.messages(), "output\nerror\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "error\n");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "output\n");
 }
 
 TEST(JobStep, LeavesNoZombies) {

@@ -39,6 +39,7 @@ Message read_messages(std::string const& text) {
   static std::regex const by_pals(R"((\S+): rank (\d+) died from signal (?!15)(\d+))");
   static std::regex const by_hydra(
       R"(YOUR APPLICATION TERMINATED WITH THE EXIT STRING: (.*) \(signal)");
+  static std::regex const host_of_hydra(R"(PID \d+ RUNNING AT (\S+))");
   std::smatch found;
   Message message;
   if (std::regex_search(text, found, by_mpirun)) {
@@ -47,6 +48,7 @@ Message read_messages(std::string const& text) {
     message = {std::stoi(found[2]), std::stoi(found[3]), found[1], false};
   } else if (std::regex_search(text, found, by_hydra)) {
     message.signal = signal_named(found[1]);
+    if (std::regex_search(text, found, host_of_hydra)) message.host = found[1];
   } else {
     for (std::sregex_iterator it(text.begin(), text.end(), by_srun), end; it != end; ++it)
       if (int const number = signal_named((*it)[3]); number > 0 && message.signal == 0)
@@ -136,7 +138,8 @@ std::vector<Failure::SlowNode> slow_nodes(AttemptEnd const& end) {
 
 Failure by_launcher(AttemptEnd const& end, Message const& message) {
   Failure failure;
-  failure.exit_code = end.launcher_code;
+  bool const is_number_of_signal = end.launcher_code > 0 && end.launcher_code == message.signal;
+  failure.exit_code = end.launcher_code + (is_number_of_signal ? 128 : 0);  // from Hydra
   failure.rank = message.rank;
   failure.host = node_of(end, message.host, message.rank);
   failure.recoverable = can_recover(failure.exit_code, end.steps);

@@ -73,19 +73,23 @@ std::vector<pid_t> descendants() {
 
 JobStep::JobStep(Options options) : options_(std::move(options)) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks whose launcher was killed become children
-  int pipe[2];
-  TESSERA_VALIDATE(::pipe2(pipe, O_CLOEXEC) == 0, IoError, with_errno("cannot make a pipe", errno));
-  start(pipe[1]);
-  ::close(pipe[1]);
-  reader_ = std::thread([this, descriptor = pipe[0]] { pass_on(descriptor); });
+  int output[2], errors[2];
+  for (int* const pipe : {output, errors})
+    TESSERA_VALIDATE(::pipe2(pipe, O_CLOEXEC) == 0, IoError,
+                     with_errno("cannot make a pipe", errno));
+  start(output[1], errors[1]);
+  ::close(output[1]);
+  ::close(errors[1]);
+  readers_.emplace_back([this, from = output[0]] { pass_on(from, STDOUT_FILENO); });
+  readers_.emplace_back([this, from = errors[0]] { pass_on(from, STDERR_FILENO); });
 }
 
 JobStep::~JobStep() {
   end();
-  reader_.join();
+  for (auto& reader : readers_) reader.join();
 }
 
-void JobStep::start(int standard_error) {
+void JobStep::start(int standard_output, int standard_error) {
   auto const argv = words_of(options_.words);
   pid_t const parent = ::getpid();
   launcher_ = ::fork();
@@ -100,32 +104,33 @@ void JobStep::start(int standard_error) {
   ::signal(SIGPIPE, SIG_DFL);
   int const input = ::open("/dev/null", O_RDONLY);
   ::dup2(input, STDIN_FILENO);
+  ::dup2(standard_output, STDOUT_FILENO);
   ::dup2(standard_error, STDERR_FILENO);
   ::execvp(argv[0], argv.data());
   ::_exit(127);
 }
 
 /// Until all writers have closed the pipe.
-void JobStep::pass_on(int descriptor) {
+void JobStep::pass_on(int from, int to) {
   char text[4096];
-  for (ssize_t count = 0; (count = ::read(descriptor, text, sizeof text)) != 0;) {
+  for (ssize_t count = 0; (count = ::read(from, text, sizeof text)) != 0;) {
     if (count < 0) {
       if (errno == EINTR) continue;
       break;
     }
     for (ssize_t done = 0, step = 0; done < count; done += step) {
-      pollfd out{STDERR_FILENO, POLLOUT, 0};
+      pollfd out{to, POLLOUT, 0};
       if (::poll(&out, 1, 1000) <= 0) break;  // nobody reads it: training continues
-      step = ::write(STDERR_FILENO, text + done, static_cast<std::size_t>(count - done));
+      step = ::write(to, text + done, static_cast<std::size_t>(count - done));
       if (step <= 0) break;
     }
     std::lock_guard const lock(mutex_);
     messages_.append(text, static_cast<std::size_t>(count));
     if (messages_.size() > kept_messages) messages_.erase(0, messages_.size() - kept_messages);
   }
-  ::close(descriptor);
+  ::close(from);
   std::lock_guard const lock(mutex_);
-  has_all_messages_ = true;
+  ++closed_;
   changed_.notify_all();
 }
 
@@ -181,7 +186,7 @@ void JobStep::end() {
   }
   reap_children();  // ranks that ended before their launcher did
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, 1s, [this] { return has_all_messages_; });
+  changed_.wait_for(lock, 1s, [this] { return closed_ == readers_.size(); });
 }
 
 std::string JobStep::messages() const {

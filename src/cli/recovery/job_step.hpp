@@ -21,8 +21,8 @@ class JobStep {
     std::string slurm_job;           ///< inside a job of Slurm its id; the step's name is below
     std::string step_name;
   };
-  /// Standard error of the launcher is passed on. If this process is killed, the launcher gets
-  /// SIGTERM. @throws IoError
+  /// What the launcher and the ranks write is passed on. If this process is killed, the launcher
+  /// gets SIGTERM. @throws IoError
   explicit JobStep(Options options);
   /// Calls end().
   ~JobStep();
@@ -38,12 +38,13 @@ class JobStep {
   void signal_ranks(int number) const;
   /// Ends all ranks and the launcher, politely where it can clean up on other nodes.
   void end();
-  /// The last part of the launcher's standard error; after end() with what it wrote last.
+  /// The last part of that text, of both streams (Hydra's messages are on standard output); after
+  /// end() with what was written last.
   std::string messages() const;
 
  private:
-  void start(int standard_error);
-  void pass_on(int descriptor);
+  void start(int standard_output, int standard_error);
+  void pass_on(int from, int to);
   void cancel_slurm_step() const;
 
   Options options_;
@@ -51,9 +52,9 @@ class JobStep {
   std::optional<int> code_;
   mutable std::mutex mutex_;  ///< guards the two below
   std::string messages_;
-  bool has_all_messages_ = false;
+  std::size_t closed_ = 0;  ///< streams that have ended
   std::condition_variable changed_;
-  std::thread reader_;
+  std::vector<std::thread> readers_;
 };
 
 /// Process ids of all descendants of this process.
