@@ -14,6 +14,7 @@
 #include "recovery/run_watch.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/train/report/run_lock.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -157,11 +158,15 @@ std::int64_t terminal_columns() {
 
 }  // namespace
 
-void watch(fs::path const& run) {
+void watch(fs::path const& run, std::chrono::seconds patience) {
+  using Clock = std::chrono::steady_clock;
   bool const terminal = ::isatty(STDOUT_FILENO) == 1;
   std::int64_t shown_step = -1, shown_lines = 0;
+  RunWatch signs(run);
+  auto last_sign = Clock::now();
   for (;;) {
     auto const status = ConfigTree::read(run / "status.json");
+    if (signs.look()) last_sign = Clock::now();
     auto const records = newest_records(run);
     if (terminal) {
       std::string const view = watch_view(status, records, terminal_columns());
@@ -175,6 +180,14 @@ void watch(fs::path const& run) {
     }
     std::fflush(stdout);
     if (has_ended(status)) return;
+    if (Clock::now() - last_sign >= patience) {
+      auto const owner = train::find_owner(run);
+      TESSERA_VALIDATE(owner && owner->alive, IoError, "the run in ", run.string(),
+                       " has recorded no end, and no process of it is alive; see `tessera doctor "
+                       "--why ",
+                       run.string(), "`");
+      last_sign = Clock::now();
+    }
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 /// The live view of a run in a terminal: `tessera status --watch`.
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -25,6 +26,9 @@ std::string watch_line(ConfigTree const& status, std::vector<ConfigTree> const& 
 
 /// Prints the view once a second until the run has ended; lines where standard output is not a
 /// terminal, one for each change of the step.
-void watch(std::filesystem::path const& run);
+/// @throws IoError when neither status nor metrics have changed for @p patience and no process of
+/// the run is alive
+void watch(std::filesystem::path const& run,
+           std::chrono::seconds patience = std::chrono::seconds(15));
 
 }  // namespace tessera::cli

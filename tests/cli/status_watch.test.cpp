@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "scratch_files.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -65,6 +66,21 @@ TEST(WatchOfARun, ReadsTheNewestRecordsAndNotTheOneBeingWritten) {
   ASSERT_GT(records.size(), 1000u);
   EXPECT_LT(records.size(), 5000u);
   EXPECT_EQ(records.back().get_int("step", 0), 5000);
+}
+
+TEST(WatchOfARun, EndsWhereNoProcessIsLeft) {
+  ScratchFiles const run;
+  std::ofstream(run.path() / "status.json") << at_step_60().dump();
+  try {
+    watch(run.path(), std::chrono::seconds(0));
+    FAIL() << "returned";
+  } catch (IoError const& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "the run in " + run.path().string() +
+            " has recorded no end, and no process of it is alive; see `tessera doctor --why " +
+            run.path().string() + "`");
+  }
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ void explain(DoctorArguments const& a) {
   TESSERA_VALIDATE(a.log.empty() || fs::exists(a.log), IoError, "no log file ", a.log,
                    "; give the job's log with --log");
   auto const record = read_job_record(job, a.log);
-  // a heartbeat every 10 s
-  auto const owner = has_ended(status) ? std::nullopt : train::find_owner(a.why, 12s);
+  auto const owner = has_ended(status) ? std::nullopt : train::find_owner(a.why);
   auto const diagnosis = diagnose(status, record, owner && owner->alive ? owner->description : "");
   fmt::print("{}\n", diagnosis.what);
   if (!record.state.empty()) fmt::print("Slurm state of job {}: {}\n", job, record.state);

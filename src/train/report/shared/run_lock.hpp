@@ -21,10 +21,11 @@ struct LockOwner {
   bool alive = false;
   std::string description;  ///< "process 17 on host n1, job 42, started ..."
 };
-/// Nothing when the directory has no lock. @param wait  for a heartbeat of an owner whose process
-/// cannot be seen from here; without one it counts as dead
-std::optional<LockOwner> find_owner(std::filesystem::path const& directory,
-                                    std::chrono::milliseconds wait);
+/// Nothing when the directory has no lock. @param wait  for a heartbeat (one every 10 s) of an
+/// owner whose process cannot be seen from here; without one it counts as dead
+std::optional<LockOwner> find_owner(
+    std::filesystem::path const& directory,
+    std::chrono::milliseconds wait = std::chrono::milliseconds(12'000));
 
 /// The file `.lock` in the output directory: its owner, and a heartbeat counter.
 ///
