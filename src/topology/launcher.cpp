@@ -204,13 +204,23 @@ std::vector<std::string> unreadable_variables(Environment const& environment) {
 bool is_replica(LauncherFacts const& facts) { return facts.rank.value_or(0) != 0; }
 
 std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& mpi_library) {
-  bool const affected = facts.launcher == Launcher::srun && !facts.pmix &&
-                        mpi_family(mpi_library) == MpiFamily::open_mpi;
-  if (!affected || facts.unchecked) return "";
-  return concat("srun started this program without PMIx",
-                facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", which ",
-                mpi_library, " needs to find its ranks; ", srun_advice(MpiFamily::open_mpi),
-                " (for an Open MPI built for PMI-2, set TESSERA_LAUNCHER_CHECK=0)");
+  if (facts.unchecked) return "";
+  auto const family = mpi_family(mpi_library);
+  bool const by_srun = facts.launcher == Launcher::srun;
+  if (family == MpiFamily::open_mpi && by_srun && !facts.pmix)
+    return concat("srun started this program without PMIx",
+                  facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", which ",
+                  mpi_library, " needs to find its ranks; ", srun_advice(family),
+                  " (for an Open MPI built for PMI-2, set TESSERA_LAUNCHER_CHECK=0)");
+  bool const lacks_pmix = mpi_library.starts_with("MPICH ") && !mpi_library.ends_with(" with PMIx");
+  if (lacks_pmix && facts.pmix && (by_srun || facts.launcher == Launcher::mpirun) &&
+      facts.size.value_or(1) > 1)
+    return concat(launcher_name(facts.launcher), " started ", *facts.size, " processes (",
+                  facts.size_variable, "=", *facts.size, ") with PMIx, for which this ",
+                  mpi_library, " is not built; ",
+                  by_srun ? srun_advice(family) : launcher_advice(family, mpi_library),
+                  " (TESSERA_LAUNCHER_CHECK=0 disables this check)");
+  return "";
 }
 
 std::string disagreement(LauncherFacts const& facts, int mpi_size, std::string const& mpi_library) {

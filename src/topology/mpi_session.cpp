@@ -154,10 +154,13 @@ std::string MpiSession::library_version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   std::string version(text);
+  bool const has_pmix =
+      version.find("--with-pmix") != std::string::npos;  // MPICH tells how it was configured
   version.resize(std::min(version.find_first_of(",\n"), version.size()));
   std::string const label = "MPICH Version:";  // a tab follows
   if (version.starts_with(label))
-    version = "MPICH " + version.substr(version.find_first_not_of(" \t", label.size()));
+    version = concat("MPICH ", version.substr(version.find_first_not_of(" \t", label.size())),
+                     has_pmix ? " with PMIx" : "");
   return version;
 }
 

@@ -262,6 +262,25 @@ TEST(LauncherFacts, OpenMpiNeedsPmix) {
   EXPECT_EQ(why_mpi_cannot_start(launcher_facts({}), "Open MPI v4.1.4"), "");
 }
 
+TEST(LauncherFacts, MpichNeedsToKnowPmixWhereItIsStartedWithIt) {
+  Environment mpirun = {
+      {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"PMIX_RANK", "1"}};
+  auto const why = why_mpi_cannot_start(launcher_facts(mpirun), "MPICH 5.0.2");
+  for (char const* part : {"mpirun of Open MPI started 3 processes (OMPI_COMM_WORLD_SIZE=3)",
+                           "with PMIx, for which this MPICH 5.0.2 is not built", "mpiexec of MPICH",
+                           "TESSERA_LAUNCHER_CHECK=0"})
+    EXPECT_THAT(why, HasSubstr(part));
+  EXPECT_EQ(why_mpi_cannot_start(launcher_facts(mpirun), "MPICH 5.0.2 with PMIx"), "");
+  EXPECT_EQ(why_mpi_cannot_start(launcher_facts(mpirun), "Open MPI v4.1.4"), "");
+  Environment step = {{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"PMIX_RANK", "0"}};
+  EXPECT_THAT(why_mpi_cannot_start(launcher_facts(step), "MPICH 5.0.2"), HasSubstr("--mpi=pmi2"));
+  // started by Hydra in such a step, whose variables its ranks inherit
+  step.insert({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}});
+  EXPECT_EQ(why_mpi_cannot_start(launcher_facts(step), "MPICH 5.0.2"), "");
+  mpirun["TESSERA_LAUNCHER_CHECK"] = "0";
+  EXPECT_EQ(why_mpi_cannot_start(launcher_facts(mpirun), "MPICH 5.0.2"), "");
+}
+
 TEST(LauncherFacts, VariablesThatAreNoNumbersAreNamed) {
   EXPECT_TRUE(unreadable_variables({{"OMP_NUM_THREADS", "4,2"}, {"SLURM_NTASKS", "8"}}).empty());
   EXPECT_TRUE(unreadable_variables({{"OMP_NUM_THREADS", ""}}).empty());

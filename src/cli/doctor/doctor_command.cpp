@@ -88,13 +88,12 @@ int ranks_in(std::string const& probe) {
 
 /// This program links no MPI and no BLAS: tessera-train names its own, and starts MPI, in child
 /// processes. On a login node it may not start, hang or end.
-NodeSection library_section(topology::LauncherFacts const& facts) {
+NodeSection library_section(topology::LauncherFacts const& facts, std::string const& trainer,
+                            ProgramResult const& versions) {
   NodeSection section{"libraries", {}, {}};
   auto const built = train::build_versions();
   for (char const* name : {"tessera", "commit", "build", "hdf5", "kokkos"})
     section.add(name, built.at(name).as_string());
-  std::string const trainer = sibling_program("tessera-train").string();
-  auto const versions = run_program({trainer, "--version"}, 30s, Capture::both);
   if (versions.code != 0) {
     section.problems.push_back(concat("tessera-train does not start on this node (",
                                       what_happened(versions),
@@ -130,14 +129,17 @@ void examine(DoctorArguments const& a) {
   problems += print(processor_section());
   problems += print(memory_section());
   auto const facts = topology::launcher_facts(environment);
-  problems += print(library_section(facts));
+  std::string const trainer = sibling_program("tessera-train").string();
+  auto const versions = run_program({trainer, "--version"}, 30s, Capture::both);
+  problems += print(library_section(facts, trainer, versions));
   problems +=
       print(launcher_section(facts, launchers_in_path(), topology::mpi_version_of_headers()));
   problems += print(file_system_section(a.directory));
   problems += print(limits_section());
   problems += print(network_section(environment, network_devices()));
-  problems += print(slurm_section(environment, output_of({"srun", "--mpi=list"}, 10s),
-                                  topology::mpi_version_of_headers()));
+  problems += print(slurm_section(
+      environment, output_of({"srun", "--mpi=list"}, 10s),
+      versions.code == 0 ? value_in(versions.output, "mpi") : topology::mpi_version_of_headers()));
   problems += print(gpu_section());
   fmt::print("{}\n", problems == 0 ? std::string("no problems found")
                                    : fmt::format("{} {}, marked with ! above", problems,

@@ -84,9 +84,10 @@ std::string unused_allocation(LauncherFacts const& facts, int world_size, int no
 /// empty. CUDA_VISIBLE_DEVICES may differ between ranks, so that a short list is no problem.
 std::string gpu_mismatch(LauncherFacts const& facts, int ranks_of_node);
 
-/// An error when MPI_Init would fail under srun without naming the cause; otherwise empty. Open MPI
-/// finds its ranks through PMIx. TESSERA_LAUNCHER_CHECK=0 disables the check, for an Open MPI built
-/// for PMI-1 or PMI-2.
+/// An error when MPI_Init would not find the ranks without naming the cause; otherwise empty. Open
+/// MPI finds them through PMIx. MPICH without PMIx, started with it, ends each process (5.0) or
+/// starts worlds of one rank (4.0). TESSERA_LAUNCHER_CHECK=0 disables the check, for an Open MPI
+/// built for PMI-1 or PMI-2.
 std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& mpi_library);
 
 }  // namespace tessera::topology
