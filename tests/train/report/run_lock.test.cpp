@@ -1,6 +1,7 @@
 /// One job at a time: who is alive, who is gone, and who of several takes over.
 #include "tessera/train/report/run_lock.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -29,6 +30,31 @@ using std::chrono::milliseconds;
 
 constexpr RunLock::Timing quick{milliseconds(20), milliseconds(200)};
 
+/// The owner of a lock on another host: it counts in its entry, in place and with one write, so
+/// that a reader never meets a part of it.
+class Heartbeat {
+ public:
+  Heartbeat(fs::path const& file, ConfigTree const& entry)
+      : thread_([this, file, entry] {
+          std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+          for (int beat = 0; !ending_; ++beat) {
+            ConfigTree const counted = ConfigTree(entry).set("beat", fmt::format("{:012}", beat));
+            out.seekp(0) << counted.dump() << std::flush;
+            std::this_thread::sleep_for(quick.beat);
+          }
+        }) {}
+  ~Heartbeat() {
+    ending_ = true;
+    thread_.join();
+  }
+  Heartbeat(Heartbeat const&) = delete;
+  Heartbeat& operator=(Heartbeat const&) = delete;
+
+ private:
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
 class Lock : public ::testing::Test {
  protected:
   Lock() : directory(fs::temp_directory_path() / concat("tessera-lock-", ::getpid())) {
@@ -51,9 +77,9 @@ class Lock : public ::testing::Test {
     }
     return entry.set("id", "another").set(key, std::move(value));
   }
-  std::string refusal() const {
+  std::string refusal(milliseconds patience = quick.patience) const {
     try {
-      RunLock const lock(directory, quick);
+      RunLock const lock(directory, {quick.beat, patience});
     } catch (DirectoryInUse const& e) {
       return e.what();
     }
@@ -82,18 +108,13 @@ TEST_F(Lock, ShowsItsOwner) {
     EXPECT_THAT(owner->description, HasSubstr(concat("process ", ::getpid())));
   }
   EXPECT_FALSE(train::find_owner(directory, milliseconds(0)));
-  std::ofstream(file()) << R"({"host": "elsewhere", "pid": 1, "beat": "000000000001"})"
-                        << "\n";
+  ConfigTree const elsewhere = entry_with("host", "elsewhere");
+  write(elsewhere.dump());
   auto const silent = train::find_owner(directory, milliseconds(100));
   ASSERT_TRUE(silent);
   EXPECT_FALSE(silent->alive);
-  std::thread beat([&] {
-    std::this_thread::sleep_for(milliseconds(100));  // so that the search has read the first beat
-    std::ofstream(file()) << R"({"host": "elsewhere", "pid": 1, "beat": "000000000002"})"
-                          << "\n";
-  });
+  Heartbeat const heartbeat(file(), elsewhere);
   auto const beating = train::find_owner(directory, milliseconds(20000));
-  beat.join();
   ASSERT_TRUE(beating);
   EXPECT_TRUE(beating->alive);
 }
@@ -141,16 +162,8 @@ TEST_F(Lock, AnOwnerElsewhereIsGoneWhenItCountsNoMore) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, quick.patience);
 
   write(other.dump());
-  std::atomic<bool> stop{false};
-  std::thread beats([&] {
-    for (int i = 0; !stop; ++i) {
-      std::this_thread::sleep_for(milliseconds(20));  // the interval between two beats
-      write(ConfigTree(other).set("beat", i).dump());
-    }
-  });
-  EXPECT_THAT(refusal(), HasSubstr(" on host elsewhere"));
-  stop = true;
-  beats.join();
+  Heartbeat const heartbeat(file(), other);
+  EXPECT_THAT(refusal(milliseconds(20000)), HasSubstr(" on host elsewhere"));
 }
 
 TEST_F(Lock, TimeStampsAndClocksDecideNothing) {
