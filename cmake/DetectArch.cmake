@@ -18,12 +18,7 @@ function(tessera_detect_arch result cpuinfo)
       endif()
     endif()
   elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND flags MATCHES " atomics " AND flags MATCHES " dcpop ")
-    set(level "armv8.2-a")          # Neoverse N1: Graviton 2, Altra
-    if(flags MATCHES " sve2 ")
-      set(level "armv9-a")          # Neoverse V2: Grace
-    elseif(flags MATCHES " sve ")
-      set(level "armv8.2-a+sve")    # Neoverse V1, A64FX
-    endif()
+    set(level "armv8.2-a")   # also where the processor has SVE, with which gradients were wrong (docs/how-to/install.md)
   endif()
   set(${result} "${level}" PARENT_SCOPE)
 endfunction()

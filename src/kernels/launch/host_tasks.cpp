@@ -5,6 +5,10 @@
 
 #include "launch/launch.hpp"
 
+#if defined(__ARM_FEATURE_SVE) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
+#error "g++ 12 with SVE gave wrong gradients (docs/how-to/install.md); TESSERA_ARCH=armv8.2-a works"
+#endif
+
 namespace tessera::kernels::detail {
 namespace {
 

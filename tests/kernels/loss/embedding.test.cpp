@@ -23,14 +23,17 @@ Array make_tokens(std::int64_t batch, std::int64_t sequence) {
   return tokens;
 }
 
-enum class Tokens { mixed, equal, different };
+enum class Tokens { mixed, equal, different, scattered };
 
 Array tokens_of(Tokens kind, std::int64_t batch, std::int64_t sequence) {
   if (kind == Tokens::mixed) return make_tokens(batch, sequence);
   Array tokens(Dtype::int32, {batch, sequence});
-  // different: descending, so that the order is not that of the positions
+  // scattered: a few of each token, at uneven distances; different: descending, so that the order
+  // is not that of the positions
   for (std::int64_t i = 0; i < tokens.numel(); ++i)
-    tokens.set(i, kind == Tokens::equal ? 7.0 : static_cast<double>(tokens.numel() - 1 - i));
+    tokens.set(i, static_cast<double>(kind == Tokens::equal       ? 7
+                                      : kind == Tokens::scattered ? i * i % 97 % vocabulary
+                                                                  : tokens.numel() - 1 - i));
   return tokens;
 }
 
@@ -134,9 +137,9 @@ void check_backward(Queue& q, Dtype dtype) {
   for (Dtype to : {Dtype::fp32, dtype})
     for (std::int64_t columns : {1, 7, 48, 64, 300})
       check_backward(q, dtype, to, Tokens::mixed, {3, 37, columns}, 0.3f);
-  for (Tokens kind : {Tokens::mixed, Tokens::equal, Tokens::different})
-    for (Shape const& shape : {Shape{1, 1, 48}, Shape{1, 3, 768}, Shape{4, 8, 40}, Shape{3, 11, 16},
-                               Shape{10, 100, 24}, Shape{3, 33, 1600}})
+  for (Tokens kind : {Tokens::mixed, Tokens::equal, Tokens::different, Tokens::scattered})
+    for (Shape const& shape : {Shape{1, 1, 48}, Shape{1, 3, 768}, Shape{4, 8, 40}, Shape{4, 32, 32},
+                               Shape{3, 11, 16}, Shape{10, 100, 24}, Shape{3, 33, 1600}})
       check_backward(q, dtype, dtype, kind, shape, 0.0f);
 }
 
