@@ -1,6 +1,7 @@
 // tessera-train: the training program on the compute nodes, one process per rank.
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -42,12 +43,19 @@ namespace {
 using namespace tessera;
 using train::StatusFile;
 
-/// Prints @p problem on the first process. True: every process exits with 64.
-bool refuse(topology::LauncherFacts const& facts, std::string const& problem) {
-  if (problem.empty()) return false;
-  if (!topology::is_replica(facts))
+/// Prints @p problem on the first process. The others wait, because a launcher ends all processes
+/// when one has exited.
+void print_once(topology::LauncherFacts const& facts, std::string const& problem) {
+  if (topology::is_replica(facts))
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  else
     std::fprintf(stderr, "tessera-train: error: %s\n", problem.c_str());
-  return true;
+}
+
+/// True: every process exits with 64.
+bool refuse(topology::LauncherFacts const& facts, std::string const& problem) {
+  if (!problem.empty()) print_once(facts, problem);
+  return !problem.empty();
 }
 
 ConfigTree identity_of(topology::RankInfo const& info) {
@@ -299,8 +307,7 @@ int start(topology::MpiSession& session, std::vector<std::string> const& words,
 }
 
 int report(topology::LauncherFacts const& facts, Error const& error) {
-  if (!topology::is_replica(facts))
-    std::fprintf(stderr, "tessera-train: error: %s\n", printable(error.what()).c_str());
+  print_once(facts, printable(error.what()));
   return static_cast<int>(error.code());
 }
 
