@@ -45,7 +45,7 @@ class Cluster(Bench):
         return done
 
     def past_mpi_init(self, command, **more):
-        """The ended run. None when Open MPI has died or waited in MPI_Init, before the program's first line (docs/development/tests.md)."""
+        """The ended run. None when Open MPI has died or waited in MPI_Init, before the program's first line (docs/reference/machines.md)."""
         try:
             done = self.run(command, expect=None, **more)
             code, said = done.returncode, done.stderr
@@ -555,7 +555,7 @@ def run_scenario(arguments, again=False):
         said = bench.died_in_mpi_init()
         if again or not said:
             raise
-    print(f"RETRIED {arguments.scenario}: Open MPI has died in MPI_Init (docs/development/tests.md):\n{said}", flush=True)
+    print(f"RETRIED {arguments.scenario}: Open MPI has died in MPI_Init (docs/reference/machines.md):\n{said}", flush=True)
     return run_scenario(arguments, again=True)
 
 

@@ -79,7 +79,7 @@ class KilledRun:
         return f"{victims} ranks after {seconds:.3f} s", *self.end_of(started)
 
     def end_of(self, started):
-        """Exit code and standard error. Open MPI's launcher may miss that all ranks have ended when they end together (docs/development/tests.md); then it is killed."""
+        """Exit code and standard error. Open MPI's launcher may miss that all ranks have ended when they end together (docs/reference/machines.md); then it is killed."""
         try:
             said = started.communicate(timeout=240)[1]
         except subprocess.TimeoutExpired:
