@@ -5,8 +5,8 @@
 
 #include "launch/launch.hpp"
 
-#if defined(__ARM_FEATURE_SVE) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-#error "g++ 12 with SVE gave wrong gradients (docs/how-to/install.md); TESSERA_ARCH=armv8.2-a works"
+#if defined(__ARM_FEATURE_SVE) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 14
+#error "g++ before 14 reduces wrongly with SVE (docs/how-to/install.md); use TESSERA_ARCH=armv8.2-a"
 #endif
 
 namespace tessera::kernels::detail {
