@@ -125,7 +125,10 @@ def a_supervised_run_shrinks_and_grows(b):
         wait_for(lambda: run.steps("run") >= goal and len(run.ranks(supervisor)) == 2, 60)
         kill(run.ranks(supervisor)[1:])
         wait_for(lambda: run.count("run") > number, 60)
-    wait_for(lambda: run.steps("run") >= 20, 60)
+    def one_rank_trains():  # the metrics may have steps of the attempt before
+        status = b.status("run")
+        return status["world_size"] == 1 and status["state"] == "running" and run.steps("run") >= 20
+    wait_for(one_rank_trains, 60)
     assert run.history("run")["ranks"] == 1 and {f["node"] for f in run.history("run")["failures"]} == {"node1"}, run.history("run")
     supervisor.send_signal(signal.SIGTERM)
     run.finish(supervisor, 75)
