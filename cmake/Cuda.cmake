@@ -62,6 +62,7 @@ message(STATUS "Tessera: CUDA ${CUDAToolkit_VERSION}, ${TESSERA_CUDA_RUNTIME} ru
 
 # cuDNN's attention is optional: its frontend is headers only, found or fetched; the library is loaded when it is first used.
 set(TESSERA_CUDNN_LIBS "")
+set(TESSERA_CUDNN_VERSION "absent")
 if(NOT TESSERA_CUDNN_FRONTEND STREQUAL "OFF")
   find_path(TESSERA_CUDNN_INCLUDE cudnn.h HINTS ENV CUDNN_ROOT "${CUDNN_ROOT}" ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
   find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS "${TESSERA_CUDNN_FRONTEND}" "${TESSERA_CUDNN_FRONTEND}/include"
@@ -84,7 +85,10 @@ if(TESSERA_CUDNN_FRONTEND_INCLUDE AND TESSERA_CUDNN_INCLUDE)
   target_include_directories(tessera_cudnn SYSTEM INTERFACE "${TESSERA_CUDNN_FRONTEND_INCLUDE}" "${TESSERA_CUDNN_INCLUDE}")
   target_compile_definitions(tessera_cudnn INTERFACE TESSERA_HAVE_CUDNN "TESSERA_CUDNN_LIBRARY_DIR=\"${cudnn_lib_dir}\"")
   set(TESSERA_CUDNN_LIBS $<BUILD_INTERFACE:tessera_cudnn>)
-  message(STATUS "Tessera: attention by cuDNN, frontend of ${TESSERA_CUDNN_FRONTEND_INCLUDE}")
+  file(STRINGS "${TESSERA_CUDNN_INCLUDE}/cudnn_version.h" lines REGEX "^#define CUDNN_(MAJOR|MINOR|PATCHLEVEL) ")
+  string(REGEX MATCHALL "[0-9]+" TESSERA_CUDNN_VERSION "${lines}")
+  string(REPLACE ";" "." TESSERA_CUDNN_VERSION "${TESSERA_CUDNN_VERSION}")
+  message(STATUS "Tessera: attention by cuDNN ${TESSERA_CUDNN_VERSION}, frontend of ${TESSERA_CUDNN_FRONTEND_INCLUDE}")
 else()
   message(STATUS "Tessera: attention uses the portable kernel only; cuDNN's needs cudnn.h, and cudnn_frontend.h (TESSERA_CUDNN_FRONTEND, or pip to fetch it)")
 endif()

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What a build with CUDA does where no device is: starts, refuses or falls back with one line, and needs no driver.
-#   tests/gpu/without_device.sh TESSERA_TRAIN TESSERA RUNTIME WORK_DIRECTORY      RUNTIME: Static or Shared, as the build was configured
+#   tests/gpu/without_device.sh TESSERA_TRAIN TESSERA RUNTIME CUDNN WORK_DIRECTORY
+# RUNTIME: Static or Shared, CUDNN: built or absent, as the build was configured
 set -euo pipefail
-train=$1 tool=$2 runtime=$3 work=$4
+train=$1 tool=$2 runtime=$3 cudnn=$4 work=$5
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1   # hides the devices of a machine that has some
 fail() { echo "$*" >&2; exit 1; }
@@ -11,6 +12,9 @@ rm -rf "$work"
 mkdir -p "$work"
 "$train" --version >"$work/version"
 "$tool" --version >>"$work/version"
+expected='absent'
+[[ $cudnn == absent ]] || expected='[0-9]+\.[0-9]+\.[0-9]+'
+[[ $(grep -cE "^  cudnn    $expected\$" "$work/version") == 2 ]] || fail "cuDNN is $cudnn, and --version says: $(grep cudnn "$work/version")"
 
 needed() { LC_ALL=C readelf -d "$1" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p'; }
 needed "$train" | grep -E '^libcuda\.so' && fail "tessera-train needs the driver to start"
