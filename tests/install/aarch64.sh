@@ -10,8 +10,9 @@
 #   scenarios     training, resume, consolidation and generation on one rank and on two, GPT-2 and Llama, compared with this machine's programs, which
 #                 also resume what the emulated ones saved (tests/install/two_builds.py)
 #   tests         the unit tests of the layers in TESSERA_AARCH64_LAYERS (default: all below train), one after the other
-#   cuda DIR      not by default: configures the preset cuda with the toolkit in DIR and compiles the layers core, memory and kernels. DIR has nvcc for
-#                 this machine and targets/aarch64-linux, with NVIDIA's libraries and headers for sbsa, NCCL's, and a lib/stubs/libcuda.so
+#   cuda DIR      not by default: configures the preset cuda with the toolkit in DIR, builds tessera-train and tessera and starts them without a GPU.
+#                 DIR has bin and nvvm of this machine's toolkit, and in targets/aarch64-linux NVIDIA's libraries and headers for sbsa, those of NCCL
+#                 and cuDNN, and a lib/stubs/libcuda.so
 #
 # Options
 #   --programs DIR  programs of this machine for the step scenarios  (default: build/quickstart/bin)
@@ -108,14 +109,16 @@ run_scenarios() {
 }
 
 compile_cuda() {
-  local tree=build/cuda-aarch64 targets
+  local tree=build/cuda-aarch64 program
   export NVCC_PREPEND_FLAGS="--target-directory aarch64-linux -Xcompiler=--sysroot=$sysroot"
   mkdir -p build
   cmake --preset cuda -B $tree --toolchain "$PWD/cmake/aarch64-linux-gnu.cmake" "-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" "-DCUDAToolkit_ROOT=$toolkit" \
     "-DCMAKE_FIND_ROOT_PATH=$toolkit/targets/aarch64-linux" -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_BENCH=OFF -DTESSERA_UNITY=ON \
     -DTESSERA_CUDA_ARCHITECTURES=90 >$tree.log 2>&1 || { tail -30 $tree.log >&2; die 70 "configuring failed; the complete log is in $tree.log"; }
-  mapfile -t targets < <(ninja -C $tree -t targets all | sed -nE 's/^(tessera_(core|memory|kernels)[a-z_]*): phony$/\1/p')
-  cmake --build $tree --parallel "$jobs" --target "${targets[@]}"
+  cmake --build $tree --parallel "$jobs" --target tessera-train tessera
+  for program in tessera tessera-train; do
+    qemu-aarch64-static -E LD_LIBRARY_PATH="$toolkit/targets/aarch64-linux/lib:$sysroot/usr/lib/aarch64-linux-gnu/openblas-openmp" $tree/bin/$program --version
+  done
 }
 
 for step in "${steps[@]}"; do
